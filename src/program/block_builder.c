@@ -1,0 +1,298 @@
+#include "program/block_builder.h"
+#include "program/op_signature.h"
+#include "program/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ech_builder_init(ech_builder *b, const ech_block_spec *spec, const char *what, ech_role role)
+{
+    static const char *const names[] = {
+        [ECH_ROLE_FORWARD] = " forward",
+        [ECH_ROLE_BACKWARD] = " backward",
+        [ECH_ROLE_BACKWARD_INPUT] = " backward (input)",
+        [ECH_ROLE_BACKWARD_WEIGHT] = " backward (weight)",
+        [ECH_ROLE_RECOMPUTE] = " recompute",
+        [ECH_ROLE_UPDATE] = " update",
+        [ECH_ROLE_TRANSFER] = "",
+        [ECH_ROLE_HOST_SCALARS] = "",
+    };
+    *b = (ech_builder){.spec = spec, .keeps = spec->mode == ECH_MODE_TRAIN};
+    b->block.role = role;
+    (void)snprintf(b->block.name, sizeof b->block.name, "%s%s", what, names[role]);
+}
+
+/* --- operands --- */
+
+ech_operand ech_shape(ech_dtype dtype, int rank, int64_t d0, int64_t d1, int64_t d2, int64_t d3)
+{
+    const int64_t d[ECH_MAX_DIMS] = {d0, d1, d2, d3};
+    ech_operand a = {.dtype = dtype, .rank = rank, .place = ech_placement_invariant()};
+    for (int i = 0; i < rank; i++)
+        a.dim[i] = (ech_dim){d[i], ECH_EXTENT_BOUND};
+    return a;
+}
+
+ech_operand ech_reshape(ech_operand a, int rank, int64_t d1, int64_t d2, int64_t d3)
+{
+    const int64_t d[ECH_MAX_DIMS] = {0, d1, d2, d3};
+    a.rank = rank;
+    for (int i = 1; i < rank; i++)
+        a.dim[i] = (ech_dim){d[i], ECH_EXTENT_BOUND};
+    return a;
+}
+
+ech_operand ech_absent(void)
+{
+    return (ech_operand){.region = ECH_REGION_NONE, .place = ech_placement_invariant()};
+}
+
+ech_placement ech_token_placement(const ech_layout *l)
+{
+    const ech_placement p = ech_placement_invariant();
+    if (l->degree[ECH_AXIS_DP] == 1)
+        return p;
+    return ech_placement_with(p, ECH_AXIS_DP, ech_place_sharded(0, ECH_MAP_SEQUENCES));
+}
+
+ech_placement ech_partial_placement(const ech_layout *l)
+{
+    const ech_placement p = ech_placement_invariant();
+    if (l->degree[ECH_AXIS_DP] == 1)
+        return p;
+    return ech_placement_with(p, ECH_AXIS_DP, ech_place_of(ECH_PLACE_PARTIAL));
+}
+
+ech_operand ech_activation(const ech_builder *b, ech_region region, int64_t d1, int64_t d2,
+                           int64_t d3)
+{
+    const ech_block_spec *s = b->spec;
+    const int rank = 1 + (d1 > 0) + (d2 > 0) + (d3 > 0);
+    ech_operand a = ech_shape(s->real, rank, s->rows * s->seq, d1, d2, d3);
+    a.region = region;
+    a.place = ech_token_placement(&s->layout);
+    if (s->mode == ECH_MODE_GENERATE)
+        a.dim[0].extent = ECH_CELL_NEW_TOKENS;
+    return a;
+}
+
+ech_operand ech_as_grad(ech_operand a)
+{
+    a.place.scale = ech_grad_scale();
+    return a;
+}
+
+ech_operand ech_activation_grad(const ech_builder *b, ech_region region, int64_t d1, int64_t d2,
+                                int64_t d3)
+{
+    return ech_as_grad(ech_activation(b, region, d1, d2, d3));
+}
+
+ech_operand ech_append(ech_builder *b, ech_region region, ech_operand shape)
+{
+    shape.region = region;
+    shape.offset = ech_align_up(b->block.region_bytes[region], ECH_ALIGN);
+    b->block.region_bytes[region] = shape.offset + ech_operand_bytes(&shape);
+    return shape;
+}
+
+/* Until the block is finished a temporary's offset is its index. */
+ech_operand ech_temp(ech_builder *b, ech_operand shape)
+{
+    ECH_ASSERT(b->n_temps < ECH_MAX_TEMPS);
+    shape.region = ECH_REGION_WORK;
+    shape.offset = (size_t)b->n_temps;
+    b->temp_bytes[b->n_temps++] = ech_operand_bytes(&shape);
+    return shape;
+}
+
+ech_operand ech_keep(ech_builder *b, ech_operand shape)
+{
+    return b->keeps ? ech_append(b, ECH_REGION_SAVED_FB, shape) : ech_temp(b, shape);
+}
+
+static const ech_param *find_param(const ech_builder *b, ech_param_kind kind)
+{
+    const ech_param *p = ech_canon_find(b->spec->canon, kind, -1);
+    return p ? p : ech_canon_find(b->spec->canon, kind, 0);
+}
+
+static ech_operand param_in(const ech_builder *b, ech_param_kind kind, ech_region region)
+{
+    const ech_param *p = find_param(b, kind);
+    if (!p)
+        return ech_absent();
+    ech_operand a = ech_shape(b->spec->real, p->rank, p->dim[0], p->dim[1], p->dim[2], p->dim[3]);
+    a.region = region;
+    a.offset = (size_t)p->unit_offset * ech_dtype_bytes(b->spec->real);
+    return a;
+}
+
+/* Kernels see matrices as [out, in] and vectors as [out], whatever the canonical rank. */
+static ech_operand flatten_param(ech_operand a, bool is_matrix)
+{
+    int64_t out = 1;
+    const int64_t last = a.rank ? a.dim[a.rank - 1].bound : 1;
+    for (int d = 0; d < a.rank - (is_matrix ? 1 : 0); d++)
+        out *= a.dim[d].bound;
+    a.rank = is_matrix ? 2 : 1;
+    a.dim[0] = (ech_dim){out, ECH_EXTENT_BOUND};
+    a.dim[1] = (ech_dim){is_matrix ? last : 0, ECH_EXTENT_BOUND};
+    return a;
+}
+
+static bool is_matrix(ech_param_kind kind)
+{
+    switch (kind) {
+    case ECH_PARAM_TOKEN_EMBED:
+    case ECH_PARAM_POSITION_EMBED:
+    case ECH_PARAM_QKV:
+    case ECH_PARAM_ATTN_OUT:
+    case ECH_PARAM_GATE_UP:
+    case ECH_PARAM_UP:
+    case ECH_PARAM_DOWN:
+    case ECH_PARAM_HEAD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+ech_operand ech_param_operand(const ech_builder *b, ech_param_kind kind)
+{
+    ech_operand a = param_in(b, kind, ECH_REGION_PARAM);
+    if (a.region == ECH_REGION_NONE)
+        return a;
+    a = flatten_param(a, is_matrix(kind));
+    if (b->spec->layout.degree[ECH_AXIS_DP] > 1)
+        a.place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_REPLICATED);
+    return a;
+}
+
+ech_operand ech_param_grad(const ech_builder *b, ech_param_kind kind)
+{
+    ech_operand a = param_in(b, kind, ECH_REGION_GRAD);
+    if (a.region == ECH_REGION_NONE)
+        return a;
+    a = flatten_param(a, is_matrix(kind));
+    a.place = ech_partial_placement(&b->spec->layout);
+    return ech_as_grad(a);
+}
+
+ech_operand ech_cell_operand(ech_cell cell)
+{
+    ech_operand a = ech_shape(ech_cell_dtype(cell), 1, 1, 0, 0, 0);
+    a.region = ECH_REGION_SCALARS;
+    a.offset = 8 * (size_t)cell;
+    return a;
+}
+
+/* --- ops --- */
+
+static void note_region(ech_block *block, const ech_operand *a)
+{
+    if (a->region == ECH_REGION_NONE || a->region == ECH_REGION_WORK)
+        return;
+    const size_t end = a->offset + ech_operand_bytes(a);
+    if (end > block->region_bytes[a->region])
+        block->region_bytes[a->region] = end;
+}
+
+ech_op *ech_emit(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand *arg)
+{
+    static _Thread_local ech_op unused;
+    const ech_signature sig = ech_signature_read(kind);
+    ech_op op = {.kind = kind, .n_args = n_args};
+    if (b->st >= 0)
+        b->st = ech_grow(&b->block.op, (size_t)b->block.n_ops, &b->block.capacity, sizeof op);
+    if (b->st < 0)
+        return &unused;
+    for (int i = 0; i < n_args; i++) {
+        op.arg[i] = arg[i];
+        op.arg[i].access = sig.arg[i].access;
+        note_region(&b->block, &arg[i]);
+    }
+    b->block.op[b->block.n_ops] = op;
+    return &b->block.op[b->block.n_ops++];
+}
+
+/* Lifetimes of temporaries and workspaces by op index; temporaries first, then one a workspace. */
+static int list_work(const ech_builder *b, ech_pack_item *item, int *owner)
+{
+    int n = b->n_temps;
+    for (int t = 0; t < b->n_temps; t++)
+        item[t] = (ech_pack_item){.bytes = b->temp_bytes[t], .first = -1};
+    for (int k = 0; k < b->block.n_ops; k++) {
+        const ech_op *op = &b->block.op[k];
+        for (int i = 0; i < op->n_args; i++) {
+            if (op->arg[i].region != ECH_REGION_WORK)
+                continue;
+            ech_pack_item *t = &item[op->arg[i].offset];
+            t->first = t->first < 0 ? k : t->first;
+            t->last = k;
+        }
+        if (op->work_bytes) {
+            owner[n] = k;
+            item[n++] = (ech_pack_item){.bytes = op->work_bytes, .first = k, .last = k};
+        }
+    }
+    return n;
+}
+
+static ech_status pack_work(ech_builder *b)
+{
+    size_t arena;
+    size_t peak;
+    const size_t most = (size_t)(b->n_temps + b->block.n_ops);
+    ech_pack_item *item = NULL;
+    int *owner = NULL;
+    ech_status st;
+    ECH_TRY_GOTO(st, ech_calloc(most, sizeof *item, &item), done);
+    ECH_TRY_GOTO(st, ech_calloc(most, sizeof *owner, &owner), done);
+    const int n = list_work(b, item, owner);
+    ECH_TRY_GOTO(st, ech_pack(item, n, ECH_ALIGN, &arena, &peak), done);
+    b->block.region_bytes[ECH_REGION_WORK] = arena;
+    for (int k = 0; k < b->block.n_ops; k++)
+        for (int i = 0; i < b->block.op[k].n_args; i++)
+            if (b->block.op[k].arg[i].region == ECH_REGION_WORK)
+                b->block.op[k].arg[i].offset = item[b->block.op[k].arg[i].offset].offset;
+    for (int i = b->n_temps; i < n; i++)
+        b->block.op[owner[i]].work_offset = item[i].offset;
+done:
+    free(item);
+    free(owner);
+    return st;
+}
+
+ech_status ech_builder_finish(ech_builder *b, ech_block *out)
+{
+    for (int k = 0; k < b->block.n_ops && b->st >= 0; k++) {
+        ech_op *op = &b->block.op[k];
+        const ech_op_row *row = ech_op_row_get(op->kind);
+        b->st = ech_op_check_shape(op);
+        op->work_bytes = row->work_bytes ? row->work_bytes(op) : 0;
+        if (b->st < 0)
+            (void)ech_error_prefix(b->st, "%s: ", b->block.name);
+    }
+    if (b->st >= 0)
+        b->st = pack_work(b);
+    if (b->st < 0)
+        free(b->block.op);
+    else
+        *out = b->block;
+    b->block = (ech_block){0};
+    return b->st;
+}
+
+ech_status ech_builder_make(const ech_block_spec *spec, const char *what, ech_role role,
+                            void (*forward)(ech_builder *b), void (*backward)(ech_builder *b),
+                            ech_block *out)
+{
+    ech_builder b;
+    ech_builder_init(&b, spec, what, role);
+    ECH_CHECK(role == ECH_ROLE_FORWARD || role == ECH_ROLE_BACKWARD, ECH_E_UNSUPPORTED,
+              "no block '%s': %s has a forward and a whole backward only", b.block.name, what);
+    (role == ECH_ROLE_FORWARD ? forward : backward)(&b);
+    return ech_builder_finish(&b, out);
+}

@@ -1,0 +1,132 @@
+/** @file program/block_builder.h
+ *  What block generators share: operands of parameters, activations and temporaries with their
+ *  placements, emission of ops, and the layout of saved and work regions.  Internal to program/.
+ *
+ *  Temporaries live in WORK from the op that first names them to the last; their offsets are packed
+ *  when the block is finished, kernel workspaces with them. */
+#ifndef ECH_PROGRAM_BLOCK_BUILDER_H
+#define ECH_PROGRAM_BLOCK_BUILDER_H
+
+#include "base/rng.h"        /* purposes of dropout */
+#include "catalog/canon.h"   /* canonical parameters */
+#include "program/blocks.h"  /* ech_block_spec */
+#include "program/program.h" /* ech_block */
+
+enum { ECH_MAX_TEMPS = 96 };
+
+/** A block in the making.  The first failure is kept in st; later calls do nothing. */
+typedef struct ech_builder {
+    const ech_block_spec *spec; /**< borrowed */
+    ech_block block;
+    size_t temp_bytes[ECH_MAX_TEMPS];
+    int n_temps;
+    bool keeps; /**< keep() goes to SAVED_FB (training), else to WORK */
+    ech_status st;
+} ech_builder;
+
+/** Start a block named "<what> <role>". */
+void ech_builder_init(ech_builder *b, const ech_block_spec *spec, const char *what, ech_role role);
+
+/** Pack WORK, check every op's shape and hand the block over; on failure nothing is left to free.
+ *  @param b    not to be used again
+ *  @param out  set on success; owned by the caller, ech_block_fini
+ *  @return ECH_OK | the first failure: ECH_E_NOMEM | ECH_E_PROOF (a shape) */
+ECH_MUST_USE ech_status ech_builder_finish(ech_builder *b, ech_block *out);
+
+/** A block that is all forward's or all backward's, as role says.
+ *  @param spec      borrowed
+ *  @param what      model piece, for the name
+ *  @param role      FORWARD or BACKWARD
+ *  @param forward   emits the ops of FORWARD
+ *  @param backward  emits the ops of BACKWARD
+ *  @param out       as ech_builder_finish
+ *  @return as ech_builder_finish */
+ECH_MUST_USE ech_status ech_builder_make(const ech_block_spec *spec, const char *what,
+                                         ech_role role, void (*forward)(ech_builder *b),
+                                         void (*backward)(ech_builder *b), ech_block *out);
+
+/** Dimensions, at most four, ended by -1; the leading one is the token count where n_tokens. */
+ech_operand ech_shape(ech_dtype dtype, int rank, int64_t d0, int64_t d1, int64_t d2, int64_t d3);
+
+/** The same memory under another shape. */
+ech_operand ech_reshape(ech_operand a, int rank, int64_t d1, int64_t d2, int64_t d3);
+
+/** No argument. */
+ech_operand ech_absent(void);
+
+/** Activation of shape [N, d1, d2, d3] in region at offset 0, sharded over dp on N; d = 0 ends. */
+ech_operand ech_activation(const ech_builder *b, ech_region region, int64_t d1, int64_t d2,
+                           int64_t d3);
+
+/** The gradient of an activation: the same with scale loss_scale / tokens. */
+ech_operand ech_activation_grad(const ech_builder *b, ech_region region, int64_t d1, int64_t d2,
+                                int64_t d3);
+
+/** Turn an activation into one with a gradient's scale. */
+ech_operand ech_as_grad(ech_operand a);
+
+/** Put an activation-shaped operand behind what the region holds already. */
+ech_operand ech_append(ech_builder *b, ech_region region, ech_operand shape);
+
+/** A value that backward needs: appended to SAVED_FB when training, else a temporary. */
+ech_operand ech_keep(ech_builder *b, ech_operand shape);
+
+/** A temporary in WORK. */
+ech_operand ech_temp(ech_builder *b, ech_operand shape);
+
+/** Parameter of a kind in the block's unit (layer 0 stands for all layers); absent if the model has
+ *  none. */
+ech_operand ech_param_operand(const ech_builder *b, ech_param_kind kind);
+
+/** Its gradient, likewise. */
+ech_operand ech_param_grad(const ech_builder *b, ech_param_kind kind);
+
+/** A cell of the scalar table: I, scale 1. */
+ech_operand ech_cell_operand(ech_cell cell);
+
+/** Append an op with these arguments; accesses are set from the op table.  Returns it for
+ *  attributes and reals (a throw-away op after a failure). */
+ech_op *ech_emit(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand *arg);
+
+/** Token placement over dp: S(0, sequences) with more than one rank, else I. */
+ech_placement ech_token_placement(const ech_layout *l);
+
+/** Placement of a partial sum over dp (I with one rank). */
+ech_placement ech_partial_placement(const ech_layout *l);
+
+/** ech_emit with the arguments written out. */
+#define ECH_EMIT(b, kind, ...)                                                                     \
+    ech_emit((b), (kind), (int)(sizeof((ech_operand[]){__VA_ARGS__}) / sizeof(ech_operand)),       \
+             (ech_operand[]){__VA_ARGS__})
+
+/** Parameters of a norm. */
+typedef struct ech_norm_params {
+    ech_param_kind weight, bias;
+} ech_norm_params;
+
+/** What a norm leaves for its backward. */
+typedef struct ech_norm_saved {
+    ech_operand y, mean, rstd;
+} ech_norm_saved;
+
+/** Keep y [N, H], rstd [N] and, for LayerNorm, mean [N]. */
+ech_norm_saved ech_keep_norm(ech_builder *b);
+
+/** y = norm(x). */
+void ech_emit_norm(ech_builder *b, ech_norm_params p, ech_operand x, const ech_norm_saved *s);
+
+/** DIN = dres + norm'(IN) dy, gradients of the parameters; dres may be absent. */
+void ech_emit_norm_backward(ech_builder *b, ech_norm_params p, const ech_norm_saved *s,
+                            ech_operand dy, ech_operand dres);
+
+/** dx = dy w;  dw += dy^T x, dbias += column sums of dy (bias may be absent). */
+void ech_emit_linear_backward(ech_builder *b, ech_operand x, ech_operand dy, ech_param_kind w,
+                              ech_param_kind bias, ech_operand dx);
+
+/** Does the block drop anything: training with a probability above 0. */
+bool ech_has_dropout(const ech_builder *b);
+
+/** Attributes and reals of a dropout op. */
+void ech_set_dropout(const ech_builder *b, ech_op *op, ech_rng_purpose purpose);
+
+#endif

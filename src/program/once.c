@@ -1,0 +1,200 @@
+#include "program/once.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+/* An item by what it stands for. */
+typedef struct run {
+    int block, layer, chunk, micro, item;
+} run;
+
+static int cmp_place(const run *a, const run *b)
+{
+    if (a->block != b->block)
+        return a->block < b->block ? -1 : 1;
+    if (a->layer != b->layer)
+        return a->layer < b->layer ? -1 : 1;
+    return a->chunk < b->chunk ? -1 : a->chunk > b->chunk;
+}
+
+static int cmp_run(const void *a, const void *b)
+{
+    const run *x = a;
+    const run *y = b;
+    const int c = cmp_place(x, y);
+    if (c)
+        return c;
+    if (x->micro != y->micro)
+        return x->micro < y->micro ? -1 : 1;
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+static int list_runs(const ech_program *p, run *r)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_items; i++) {
+        const ech_item *it = &p->item[i];
+        if (p->block[it->block].role != ECH_ROLE_TRANSFER)
+            r[n++] = (run){it->block, it->layer, it->chunk, it->micro, i};
+    }
+    qsort(r, (size_t)n, sizeof *r, cmp_run);
+    return n;
+}
+
+static ech_status check_unique(const ech_program *p, const run *r, int n)
+{
+    char a[128];
+    char b[128];
+    for (int i = 1; i < n; i++)
+        ECH_CHECK(cmp_place(&r[i - 1], &r[i]) || r[i - 1].micro != r[i].micro, ECH_E_PROOF,
+                  "%s is run again as %s", ech_item_describe(p, r[i - 1].item, a, sizeof a),
+                  ech_item_describe(p, r[i].item, b, sizeof b));
+    return ECH_OK;
+}
+
+/* Runs of one block, layer and chunk, sorted by micro-batch and without repeats. */
+static ech_status check_micros(const ech_program *p, const run *r, int n)
+{
+    char where[128];
+    (void)ech_item_describe(p, r[0].item, where, sizeof where);
+    ECH_CHECK(r[n - 1].micro < p->micro_batches, ECH_E_PROOF,
+              "%s: the step has %d micro-batches, this one is %d", where, p->micro_batches,
+              r[n - 1].micro);
+    ECH_CHECK(r[0].micro < 0 ? n == 1 : n == p->micro_batches, ECH_E_PROOF,
+              "%s runs for %d of %d micro-batches", where, n, p->micro_batches);
+    return ECH_OK;
+}
+
+static ech_status check_runs(const ech_program *p, const run *r, int n)
+{
+    ECH_TRY(check_unique(p, r, n));
+    for (int i = 0; i < n;) {
+        int k = i;
+        while (k < n && cmp_place(&r[i], &r[k]) == 0)
+            k++;
+        ECH_TRY(check_micros(p, r + i, k - i));
+        i = k;
+    }
+    return ECH_OK;
+}
+
+static ech_status check_used(const ech_program *p, bool *is_used)
+{
+    for (int i = 0; i < p->n_items; i++)
+        is_used[p->item[i].block] = true;
+    for (int b = 0; b < p->n_blocks; b++)
+        ECH_CHECK(is_used[b], ECH_E_PROOF, "block %d (%s) is never run", b, p->block[b].name);
+    return ECH_OK;
+}
+
+/* What an item is bound by: its layer or its micro-batch. */
+typedef struct key {
+    const char *name;
+    size_t at; /* in ech_item */
+    int n;     /* keys are [0, n); items of -1 have none */
+} key;
+
+static int key_of(const key *k, const ech_item *it)
+{
+    return *(const int *)((const char *)it + k->at);
+}
+
+static ech_status check_two(const ech_program *p, const key *k, ech_region r, int x, int y)
+{
+    char a[128];
+    char b[128];
+    const size_t at_x = p->item[x].bind[r].offset;
+    const size_t at_y = p->item[y].bind[r].offset;
+    const bool same_key = key_of(k, &p->item[x]) == key_of(k, &p->item[y]);
+    ECH_CHECK(same_key == (at_x == at_y), ECH_E_PROOF,
+              "%s and %s are bound to %s at %zu and %zu: the same exactly for the same %s",
+              ech_item_describe(p, x, a, sizeof a), ech_item_describe(p, y, b, sizeof b),
+              ech_region_name(r), at_x, at_y, k->name);
+    return ECH_OK;
+}
+
+/* The first item of a key, and where it is bound. */
+typedef struct binding {
+    int item; /* -1: none */
+    size_t offset;
+} binding;
+
+static int cmp_binding(const void *a, const void *b)
+{
+    const binding *x = a;
+    const binding *y = b;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+/* Every item is bound like the first of its key; then no two keys are bound alike. */
+static ech_status check_binding(const ech_program *p, const key *k, ech_region r, binding *first)
+{
+    for (int i = 0; i < k->n; i++)
+        first[i] = (binding){.item = -1};
+    for (int i = 0; i < p->n_items; i++) {
+        const ech_item *it = &p->item[i];
+        const int mine = key_of(k, it);
+        if (mine < 0 || !p->block[it->block].region_bytes[r] || !p->slot[it->bind[r].slot].is_state)
+            continue;
+        if (first[mine].item < 0)
+            first[mine] = (binding){i, it->bind[r].offset};
+        ECH_TRY(check_two(p, k, r, first[mine].item, i));
+    }
+    qsort(first, (size_t)k->n, sizeof *first, cmp_binding);
+    for (int i = 1; i < k->n; i++)
+        if (first[i].item >= 0 && first[i - 1].item >= 0)
+            ECH_TRY(check_two(p, k, r, first[i - 1].item, first[i].item));
+    return ECH_OK;
+}
+
+/* All blocks of a layer see the same parameters, gradients and moments and no other layer's; all
+ * blocks of a micro-batch the same rows of the batch and no other's. */
+static ech_status check_bindings(const ech_program *p)
+{
+    static const ech_region of_layer[] = {ECH_REGION_PARAM, ECH_REGION_GRAD, ECH_REGION_MASTER,
+                                          ECH_REGION_MOMENT, ECH_REGION_CACHE};
+    key layer = {"layer", offsetof(ech_item, layer), 0};
+    const key micro = {"micro-batch", offsetof(ech_item, micro), p->micro_batches};
+    binding *first;
+    for (int i = 0; i < p->n_items; i++)
+        layer.n = p->item[i].layer >= layer.n ? p->item[i].layer + 1 : layer.n;
+    ECH_TRY(ech_calloc((size_t)(layer.n > micro.n ? layer.n : micro.n), sizeof *first, &first));
+    ech_status st = check_binding(p, &micro, ECH_REGION_DATA, first);
+    for (size_t r = 0; r < sizeof of_layer / sizeof of_layer[0] && st >= 0; r++)
+        st = check_binding(p, &layer, of_layer[r], first);
+    free(first);
+    return st;
+}
+
+/* Segments are run one after the other: an item behind one of a later segment would never run. */
+static ech_status check_segments(const ech_program *p)
+{
+    char where[128];
+    for (int i = 1; i < p->n_items; i++)
+        ECH_CHECK(p->item[i].segment >= p->item[i - 1].segment, ECH_E_PROOF,
+                  "%s of segment %s stands behind segment %s: it would never run",
+                  ech_item_describe(p, i, where, sizeof where),
+                  ech_segment_name(p->item[i].segment), ech_segment_name(p->item[i - 1].segment));
+    return ECH_OK;
+}
+
+ech_status ech_once_check(const ech_program *p)
+{
+    run *r = NULL;
+    bool *is_used = NULL;
+    ech_status st;
+    ECH_TRY(check_segments(p));
+    ECH_TRY_GOTO(st, ech_calloc((size_t)p->n_items, sizeof *r, &r), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)p->n_blocks, sizeof *is_used, &is_used), done);
+    st = check_runs(p, r, list_runs(p, r));
+    if (st >= 0)
+        st = check_used(p, is_used);
+    if (st >= 0)
+        st = check_bindings(p);
+done:
+    free(r);
+    free(is_used);
+    return st;
+}

@@ -1,0 +1,16 @@
+/** @file program/op_law.h
+ *  What the labels of a signature cannot say of an op's sizes: sums and products of them, and
+ *  attributes.  Internal to program/. */
+#ifndef ECH_PROGRAM_OP_LAW_H
+#define ECH_PROGRAM_OP_LAW_H
+
+#include "program/op.h" /* ech_op */
+
+/** Relations between sizes and attributes, as in kernels/kernels.h: heads of a group (r, q = r + 2,
+ *  k = r + 1, e = r D), the rotary table (2 f <= D, t >= s), pairs of gate and up, tokens in whole
+ *  sequences (N a multiple of s), positions and cache long enough, columns of the vocabulary.
+ *  @param op  number, ranks and labels of its arguments have been checked
+ *  @return ECH_OK | ECH_E_PROOF naming the op and the relation with its sizes */
+ECH_MUST_USE ech_status ech_op_check_law(const ech_op *op);
+
+#endif

@@ -1,0 +1,243 @@
+#include "program/pack.h"
+#include "base/checked.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A buffer in the order in which it is placed. */
+typedef struct entry {
+    size_t bytes;
+    int first, last;
+    int index;
+    size_t offset;
+} entry;
+
+typedef int (*entry_order)(const void *, const void *);
+
+static int cmp_size(const void *a, const void *b)
+{
+    const entry *x = a;
+    const entry *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->index - y->index;
+}
+
+static int cmp_span(const void *a, const void *b)
+{
+    const entry *x = a;
+    const entry *y = b;
+    const int dx = x->last - x->first;
+    const int dy = y->last - y->first;
+    if (dx != dy)
+        return dx < dy ? 1 : -1;
+    return cmp_size(a, b);
+}
+
+static int cmp_area(const void *a, const void *b)
+{
+    const entry *x = a;
+    const entry *y = b;
+    const double ax = (double)x->bytes * (x->last - x->first + 1);
+    const double ay = (double)y->bytes * (y->last - y->first + 1);
+    if (ax < ay)
+        return 1;
+    if (ax > ay)
+        return -1;
+    return cmp_size(a, b);
+}
+
+static int cmp_first(const void *a, const void *b)
+{
+    const entry *x = a;
+    const entry *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return cmp_size(a, b);
+}
+
+/* The smallest hole between the placed neighbours in time that holds e; else after all of them.
+ * placed[] is sorted by offset. */
+static size_t best_hole(const entry *placed, int n, const entry *e)
+{
+    size_t end = 0; /* of the neighbours seen so far */
+    size_t best = SIZE_MAX;
+    size_t best_bytes = SIZE_MAX;
+    for (int i = 0; i < n; i++) {
+        if (placed[i].last < e->first || placed[i].first > e->last)
+            continue;
+        if (placed[i].offset > end) {
+            const size_t hole = placed[i].offset - end;
+            if (hole >= e->bytes && hole < best_bytes) {
+                best = end;
+                best_bytes = hole;
+            }
+        }
+        if (placed[i].offset + placed[i].bytes > end)
+            end = placed[i].offset + placed[i].bytes;
+    }
+    return best != SIZE_MAX ? best : end;
+}
+
+static void insert_sorted(entry *placed, int n, const entry *e)
+{
+    int i = n;
+    for (; i > 0 && placed[i - 1].offset > e->offset; i--)
+        placed[i] = placed[i - 1];
+    placed[i] = *e;
+}
+
+static size_t place_all(entry *order, entry *placed, int n)
+{
+    size_t arena = 0;
+    for (int i = 0; i < n; i++) {
+        order[i].offset = order[i].bytes ? best_hole(placed, i, &order[i]) : 0;
+        insert_sorted(placed, i, &order[i]);
+        if (order[i].offset + order[i].bytes > arena)
+            arena = order[i].offset + order[i].bytes;
+    }
+    return arena;
+}
+
+/* Largest sum alive at once, by sweeping start and end events. */
+typedef struct event {
+    int64_t time; /* 2 * first, or 2 * last + 1 for the end */
+    int64_t bytes;
+} event;
+
+static int cmp_event(const void *a, const void *b)
+{
+    const event *x = a;
+    const event *y = b;
+    return x->time < y->time ? -1 : x->time > y->time;
+}
+
+static ech_status live_peak(const entry *e, int n, size_t *peak)
+{
+    event *ev;
+    int64_t live = 0;
+    int64_t most = 0;
+    ECH_TRY(ech_calloc((size_t)n * 2, sizeof *ev, &ev));
+    for (int i = 0; i < n; i++) {
+        ev[2 * i] = (event){2 * (int64_t)e[i].first, (int64_t)e[i].bytes};
+        ev[2 * i + 1] = (event){2 * (int64_t)e[i].last + 1, -(int64_t)e[i].bytes};
+    }
+    qsort(ev, (size_t)n * 2, sizeof *ev, cmp_event);
+    for (int i = 0; i < 2 * n; i++) {
+        live += ev[i].bytes;
+        if (live > most)
+            most = live;
+    }
+    free(ev);
+    *peak = (size_t)most;
+    return ECH_OK;
+}
+
+/* Work of one call beyond the four plain orders, in pairs of buffers looked at. */
+enum { MOST_ROUNDS = 128 };
+static const double most_pairs = 3e7;
+
+/* Buffers that stick out above `limit` come earlier next time: halfway to the front each.  Returns
+ * false where none does. */
+static bool promote_high(entry *order, int n, size_t limit)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        const entry high = order[i];
+        if (!high.bytes || high.offset + high.bytes <= limit)
+            continue;
+        memmove(&order[i / 2 + 1], &order[i / 2], (size_t)(i - i / 2) * sizeof *order);
+        order[i / 2] = high;
+        any = true;
+    }
+    return any;
+}
+
+static void keep_best(const entry *e, int n, size_t got, ech_pack_item *item, size_t *best)
+{
+    if (got >= *best)
+        return;
+    *best = got;
+    for (int i = 0; i < n; i++)
+        item[e[i].index].offset = e[i].offset;
+}
+
+/* Four plain orders, each followed by rounds that put first what did not fit under `limit`. */
+static size_t search(entry *e, entry *placed, int n, int rounds, size_t limit, ech_pack_item *item)
+{
+    static const entry_order orders[] = {cmp_size, cmp_area, cmp_span, cmp_first};
+    size_t best = SIZE_MAX;
+    for (size_t k = 0; k < sizeof orders / sizeof orders[0] && best > limit; k++) {
+        qsort(e, (size_t)n, sizeof *e, orders[k]);
+        keep_best(e, n, place_all(e, placed, n), item, &best);
+    }
+    for (size_t k = 0; k < sizeof orders / sizeof orders[0] && best > limit && rounds; k++) {
+        qsort(e, (size_t)n, sizeof *e, orders[k]);
+        (void)place_all(e, placed, n);
+        for (int i = 0; i < rounds && best > limit && promote_high(e, n, limit); i++)
+            keep_best(e, n, place_all(e, placed, n), item, &best);
+    }
+    return best;
+}
+
+/* Length of the first run of buffers whose lives hang together; e is sorted by birth.  Runs share
+ * no instant, so each is packed by itself: micro-batches in turn make one each. */
+static int run_length(const entry *e, int n)
+{
+    int last = e[0].last;
+    int i = 1;
+    for (; i < n && e[i].first <= last; i++)
+        last = e[i].last > last ? e[i].last : last;
+    return i;
+}
+
+static int rounds_of(const entry *e, int n)
+{
+    double pairs = 0.0;
+    for (int i = 0, run; i < n; i += run) {
+        run = run_length(e + i, n - i);
+        pairs += (double)run * run;
+    }
+    return most_pairs / pairs < MOST_ROUNDS ? (int)(most_pairs / pairs) : MOST_ROUNDS;
+}
+
+/* No run has to lie lower than the peak, nor than the highest before it. */
+static size_t pack_runs(entry *e, entry *placed, int n, size_t peak, ech_pack_item *item)
+{
+    size_t arena = 0;
+    qsort(e, (size_t)n, sizeof *e, cmp_first);
+    const int rounds = rounds_of(e, n);
+    for (int i = 0, run; i < n; i += run) {
+        run = run_length(e + i, n - i);
+        const size_t limit = arena > peak ? arena : peak;
+        const size_t got = search(e + i, placed, run, rounds, limit, item);
+        arena = got > arena ? got : arena;
+    }
+    return arena;
+}
+
+ech_status ech_pack(ech_pack_item *item, int n, size_t align, size_t *arena, size_t *peak)
+{
+    entry *e = NULL;
+    entry *placed = NULL;
+    ech_status st;
+    *arena = 0;
+    *peak = 0;
+    if (n == 0)
+        return ECH_OK;
+    ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *e, &e), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *placed, &placed), done);
+    for (int i = 0; i < n; i++)
+        e[i] = (entry){ech_align_up(item[i].bytes, align), item[i].first, item[i].last, i, 0};
+    ECH_TRY_GOTO(st, live_peak(e, n, peak), done);
+    *arena = pack_runs(e, placed, n, *peak, item);
+    st = ECH_OK;
+done:
+    free(e);
+    free(placed);
+    return st;
+}

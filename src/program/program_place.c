@@ -1,0 +1,151 @@
+/* Placing slots in the arenas, and what follows from it: predicted memory, traffic, FLOPs. */
+#include "program/pack.h"
+#include "program/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* First and last item that touches each transient slot, in program order. */
+static void find_lifetimes(ech_program *p)
+{
+    for (int s = p->n_state; s < p->n_slots; s++)
+        p->slot[s].first = p->slot[s].last = -1;
+    for (int i = 0; i < p->n_items; i++)
+        for (int r = 0; r < ECH_N_REGIONS; r++) {
+            const int s = p->item[i].bind[r].slot;
+            if (s < 0 || !p->block[p->item[i].block].region_bytes[r])
+                continue;
+            if (p->slot[s].first < 0)
+                p->slot[s].first = i;
+            p->slot[s].last = i;
+        }
+}
+
+static void place_state(ech_program *p)
+{
+    for (int s = 0; s < p->n_state; s++) {
+        size_t *used = &p->state_bytes[p->slot[s].space];
+        p->slot[s].offset = *used;
+        *used += ech_align_up(p->slot[s].bytes, ECH_ALIGN);
+    }
+}
+
+static ech_status place_transient(ech_program *p, ech_space space)
+{
+    ech_pack_item *item;
+    int n = 0;
+    ECH_TRY(ech_calloc((size_t)p->n_slots, sizeof *item, &item));
+    for (int s = p->n_state; s < p->n_slots; s++)
+        if (p->slot[s].space == space && p->slot[s].first >= 0)
+            item[n++] = (ech_pack_item){p->slot[s].bytes, p->slot[s].first, p->slot[s].last, 0};
+    const ech_status st =
+        ech_pack(item, n, ECH_ALIGN, &p->transient_bytes[space], &p->peak_live_bytes[space]);
+    n = 0;
+    for (int s = p->n_state; s < p->n_slots && st >= 0; s++)
+        if (p->slot[s].space == space && p->slot[s].first >= 0)
+            p->slot[s].offset = p->state_bytes[space] + item[n++].offset;
+    free(item);
+    return st;
+}
+
+ech_status ech_program_place(ech_program *p, const size_t cap_bytes[ECH_N_SPACES])
+{
+    memset(p->state_bytes, 0, sizeof p->state_bytes);
+    find_lifetimes(p);
+    place_state(p);
+    for (int s = 0; s < ECH_N_SPACES; s++) {
+        ECH_TRY(place_transient(p, (ech_space)s));
+        const size_t total = p->state_bytes[s] + p->transient_bytes[s];
+        ECH_CHECK(
+            !cap_bytes || !cap_bytes[s] || total <= cap_bytes[s], ECH_E_INFEASIBLE,
+            "program '%s' needs %zu bytes of %s memory (%zu state, %zu transient), the cap is %zu",
+            p->name, total, ech_space_name((ech_space)s), p->state_bytes[s], p->transient_bytes[s],
+            cap_bytes[s]);
+    }
+    return ECH_OK;
+}
+
+/* Bytes of each class that are born with item i, or die with item i - 1, as changes[i][class]. */
+static ech_status list_changes(const ech_program *p, ech_space space,
+                               int64_t (**out)[ECH_N_CLASSES])
+{
+    int64_t(*change)[ECH_N_CLASSES] = NULL;
+    ECH_TRY(ech_calloc((size_t)p->n_items + 1, sizeof *change, &change));
+    for (int s = p->n_state; s < p->n_slots; s++) {
+        const ech_slot *slot = &p->slot[s];
+        if (slot->space != space || slot->first < 0)
+            continue;
+        change[slot->first][slot->klass] += (int64_t)slot->bytes;
+        change[slot->last + 1][slot->klass] -= (int64_t)slot->bytes;
+    }
+    *out = change;
+    return ECH_OK;
+}
+
+/* Take over the live bytes at an item where they are more than ever before. */
+static void note_live(ech_memory *m, const size_t live[ECH_N_CLASSES], int item)
+{
+    size_t total = 0;
+    for (int c = 0; c < ECH_N_CLASSES; c++) {
+        total += live[c];
+        if (live[c] > m->own_max[c])
+            m->own_max[c] = live[c];
+    }
+    if (total <= m->total)
+        return;
+    m->total = total;
+    m->peak_item = item;
+    memcpy(m->at_peak, live, sizeof m->at_peak);
+}
+
+ech_status ech_program_memory(const ech_program *p, ech_space space, ech_memory *out)
+{
+    size_t live[ECH_N_CLASSES] = {0};
+    int64_t(*change)[ECH_N_CLASSES] = NULL;
+    ech_memory m = {.arena = p->state_bytes[space] + p->transient_bytes[space], .peak_item = -1};
+    ECH_TRY(list_changes(p, space, &change));
+    for (int s = 0; s < p->n_state; s++)
+        if (p->slot[s].space == space)
+            live[p->slot[s].klass] += p->slot[s].bytes;
+    note_live(&m, live, -1);
+    for (int i = 0; i < p->n_items; i++) {
+        for (int c = 0; c < ECH_N_CLASSES; c++)
+            live[c] = (size_t)((int64_t)live[c] + change[i][c]);
+        note_live(&m, live, i);
+    }
+    free(change);
+    *out = m;
+    return ECH_OK;
+}
+
+void ech_program_traffic(const ech_program *p, int rank, ech_traffic out[ECH_N_AXES])
+{
+    int64_t coord[ECH_N_AXES];
+    memset(out, 0, sizeof(ech_traffic) * ECH_N_AXES);
+    ech_layout_coords(&p->layout, rank, coord);
+    for (int i = 0; i < p->n_items; i++) {
+        const ech_block *b = &p->block[p->item[i].block];
+        for (int k = 0; k < b->n_ops; k++) {
+            const ech_op *op = &b->op[k];
+            if (!ech_op_row_get(op->kind)->is_start)
+                continue;
+            const ech_traffic t =
+                ech_op_traffic(op, p->layout.degree[op->axis], (int)coord[op->axis]);
+            out[op->axis].payload_bytes += t.payload_bytes;
+            out[op->axis].wire_bytes += t.wire_bytes;
+        }
+    }
+}
+
+double ech_program_flops(const ech_program *p)
+{
+    double total = 0.0;
+    for (int i = 0; i < p->n_items; i++) {
+        const ech_block *b = &p->block[p->item[i].block];
+        for (int k = 0; k < b->n_ops; k++) {
+            const ech_op_row *row = ech_op_row_get(b->op[k].kind);
+            total += row->flops ? row->flops(&b->op[k]) : 0.0;
+        }
+    }
+    return total;
+}

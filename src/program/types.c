@@ -1,0 +1,436 @@
+/* Follows the placement of every byte of every slot through the step. */
+#include "program/types.h"
+#include "program/interval.h"
+#include "program/op_signature.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* What is known of a byte: its placement (an index into the table of placements seen, or a mark),
+ * how many updates used it, and the item that wrote it last (-1: it came with the step). */
+enum { TYPE, UPDATES, WRITER };
+enum { UNWRITTEN = -1, ZEROED = -2 };
+
+typedef struct checker {
+    const ech_program *p;
+    ech_interval_map *map; /* one per slot */
+    ech_placement *type;   /* distinct placements met */
+    int n_types;
+    size_t types_capacity;
+    bool *is_placed; /* [n_blocks] the block's ops follow their placement rules */
+    int item;
+    bool makes_gradients; /* something but a zero was written into a gradient */
+} checker;
+
+/* An argument of an op of the current item, and the segment of its slot that is looked at. */
+typedef struct use {
+    const ech_op *op;
+    const ech_sig_arg *sig;
+    int arg;
+    int slot;
+    const ech_bytes_segment *seg;
+} use;
+
+static ech_status intern(checker *c, const ech_placement *place, int *id)
+{
+    for (int i = 0; i < c->n_types; i++)
+        if (ech_placement_is_equal(&c->type[i], place)) {
+            *id = i;
+            return ECH_OK;
+        }
+    ECH_TRY(ech_grow(&c->type, (size_t)c->n_types, &c->types_capacity, sizeof *c->type));
+    c->type[c->n_types] = *place;
+    *id = c->n_types++;
+    return ECH_OK;
+}
+
+static ech_status fault(const checker *c, const use *u, const char *why)
+{
+    char where[128];
+    char by[160] = "";
+    char writer[128];
+    if (u->seg->value[WRITER] >= 0)
+        (void)snprintf(by, sizeof by, ", written by %s,",
+                       ech_item_describe(c->p, u->seg->value[WRITER], writer, sizeof writer));
+    return ECH_RAISE(ECH_E_PROOF, "%s, op %s, argument %d: bytes %zu..%zu of '%s'%s %s",
+                     ech_item_describe(c->p, c->item, where, sizeof where),
+                     ech_op_name(u->op->kind), u->arg, u->seg->begin, u->seg->end,
+                     c->p->slot[u->slot].name, by, why);
+}
+
+static bool is_whole(ech_place p)
+{
+    return p.kind == ECH_PLACE_INVARIANT || p.kind == ECH_PLACE_REPLICATED;
+}
+
+/* May bytes of placement `have` be read as `want`?  A parameter is stored I and used R (the marker
+ * whose transpose is the gradient's reduction); a whole value may be read by either name. */
+static bool reads_as(ech_place have, ech_place want)
+{
+    return ech_place_is_equal(have, want) || (is_whole(have) && is_whole(want));
+}
+
+static const char *hint(const ech_op *op, ech_place have, ech_place want)
+{
+    if (is_whole(have) && want.kind == ECH_PLACE_PARTIAL && ech_op_row_get(op->kind)->is_start)
+        return ": it would be multiplied by the group's size (reduced twice, or over the wrong "
+               "axis)";
+    if (have.kind == ECH_PLACE_PARTIAL && is_whole(want))
+        return ": it was not reduced there";
+    return "";
+}
+
+/* A wait that writes finds the bytes as its start took them: over the group's axis the op makes the
+ * change, over every other they stay what they were. */
+static ech_status check_read(const checker *c, const use *u)
+{
+    char have[32];
+    char want[32];
+    char why[256];
+    const ech_operand *a = &u->op->arg[u->arg];
+    const bool changes = ech_op_row_get(u->op->kind)->is_wait && (a->access & ECH_WRITE);
+    for (int x = 0; x < ECH_N_AXES; x++) {
+        const ech_place is = c->type[u->seg->value[TYPE]].over[x];
+        if ((changes && x == (int)u->op->axis) || reads_as(is, a->place.over[x]))
+            continue;
+        (void)snprintf(why, sizeof why, "hold a value that is %s over %s, wanted %s%s",
+                       ech_place_format(is, have, sizeof have), ech_axis_name((ech_axis)x),
+                       ech_place_format(a->place.over[x], want, sizeof want),
+                       hint(u->op, is, a->place.over[x]));
+        return fault(c, u, why);
+    }
+    return ECH_OK;
+}
+
+static ech_status check_scale(const checker *c, const use *u)
+{
+    char have[96];
+    char want[96];
+    char why[256];
+    const ech_scale is = c->type[u->seg->value[TYPE]].scale;
+    ech_scale wanted = u->op->arg[u->arg].place.scale;
+    if (u->op->kind == ECH_OP_XENT_BACKWARD && u->arg == 0)
+        return ECH_OK; /* logits go in, their gradient comes out */
+    if (u->op->kind == ECH_OP_SCALE)
+        wanted.factor /= u->op->real[0];
+    if (ech_scale_is_equal(is, wanted))
+        return ECH_OK;
+    (void)snprintf(why, sizeof why, "hold a value of scale %s, wanted %s",
+                   ech_scale_format(is, have, sizeof have),
+                   ech_scale_format(wanted, want, sizeof want));
+    return fault(c, u, why);
+}
+
+/* Reading or accumulating into one segment. */
+static ech_status check_segment(const checker *c, const use *u)
+{
+    const int type = u->seg->value[TYPE];
+    const bool adds = (u->op->arg[u->arg].access & ECH_WRITE) && !u->sig->is_linear &&
+                      !ech_op_is_comm(u->op->kind);
+    if (type == UNWRITTEN)
+        return fault(c, u,
+                     adds ? "are accumulated into, but nobody has written them"
+                          : "are read, but nobody has written them");
+    if (type == ZEROED)
+        return adds ? ECH_OK : fault(c, u, "are read, but are zeros to which nothing was added");
+    ECH_TRY(check_read(c, u));
+    return check_scale(c, u);
+}
+
+static bool is_update(ech_op_kind kind)
+{
+    return kind == ECH_OP_ADAMW || kind == ECH_OP_SGD;
+}
+
+/* Does the op look at what is there?  A message's wait does, but p2p_wait is one kind for both
+ * ends: at the receiving one nothing has been written before. */
+static bool looks(const ech_op *op, int arg)
+{
+    return (op->arg[arg].access & ECH_READ) != 0 && op->kind != ECH_OP_P2P_WAIT;
+}
+
+/* A saved set is its own layer's and micro-batch's, an activation its own micro-batch's. */
+static ech_status check_writer(const checker *c, const use *u)
+{
+    const int writer = u->seg->value[WRITER];
+    const ech_item *is = &c->p->item[c->item];
+    const ech_item *was = writer < 0 ? is : &c->p->item[writer];
+    switch (u->op->arg[u->arg].region) {
+    case ECH_REGION_SAVED_FB:
+    case ECH_REGION_SAVED_FW:
+    case ECH_REGION_SAVED_BW:
+        if (was->layer != is->layer || was->chunk != is->chunk || was->micro != is->micro)
+            return fault(c, u, "are another layer's or micro-batch's saved set");
+        return ECH_OK;
+    case ECH_REGION_IN:
+    case ECH_REGION_DOUT:
+        if (was->micro != is->micro && was->micro >= 0 && is->micro >= 0)
+            return fault(c, u, "are another micro-batch's activation");
+        return ECH_OK;
+    default:
+        return ECH_OK;
+    }
+}
+
+static ech_status visit_segment(checker *c, const use *u, int *value, int type)
+{
+    const ech_op *op = u->op;
+    if (looks(op, u->arg)) {
+        ECH_TRY(check_segment(c, u));
+        ECH_TRY(check_writer(c, u));
+    }
+    if (is_update(op->kind) && u->sig->is_any && value[UPDATES]++)
+        return fault(c, u,
+                     u->arg == 0   ? "are a parameter that is updated twice in a step"
+                     : u->arg == 1 ? "are a gradient that two updates use"
+                                   : "are optimizer state that two updates use");
+    if (type == UNWRITTEN)
+        return ECH_OK;
+    value[TYPE] = type;
+    value[WRITER] = c->item;
+    return ECH_OK;
+}
+
+static ech_status visit_arg(checker *c, const ech_op *op, int arg, const ech_sig_arg *sig)
+{
+    static const int fresh[3] = {UNWRITTEN, 0, -1};
+    ech_interval_at at;
+    int n;
+    int type = UNWRITTEN; /* what it leaves; a start leaves that to its wait */
+    const ech_operand *a = &op->arg[arg];
+    const ech_extent e = ech_item_extent(c->p, &c->p->item[c->item], a);
+    if (e.slot < 0)
+        return ECH_OK;
+    if ((a->access & ECH_WRITE) && !ech_op_row_get(op->kind)->is_start)
+        ECH_TRY(intern(c, &a->place, &type));
+    if (op->kind == ECH_OP_ZERO)
+        type = ZEROED;
+    else if (type >= 0 && c->p->slot[e.slot].klass == ECH_CLASS_GRADS)
+        c->makes_gradients = true;
+    ECH_TRY(ech_interval_cover(&c->map[e.slot], e.begin, e.end, fresh, &at, &n));
+    for (; n > 0; n--) {
+        ech_bytes_segment *seg = ech_interval_next(&c->map[e.slot], &at);
+        const use u = {op, sig, arg, e.slot, seg};
+        ECH_TRY(visit_segment(c, &u, seg->value, type));
+    }
+    return ECH_OK;
+}
+
+/* An extent is read before the bytes it bounds, and is the same on every rank. */
+static ech_status visit_extent(checker *c, const ech_op *op, int arg)
+{
+    static const int fresh[3] = {UNWRITTEN, 0, -1};
+    char where[128];
+    ech_interval_at at;
+    int n;
+    const ech_extent e = ech_item_extent_cell(c->p, &op->arg[arg]);
+    if (ech_operand_extent(&op->arg[arg]) == ECH_EXTENT_BOUND)
+        return ECH_OK;
+    ECH_CHECK(e.slot >= 0, ECH_E_PROOF,
+              "%s, op %s, argument %d has an extent, but there is no scalar table",
+              ech_item_describe(c->p, c->item, where, sizeof where), ech_op_name(op->kind), arg);
+    ECH_TRY(ech_interval_cover(&c->map[e.slot], e.begin, e.end, fresh, &at, &n));
+    const use u = {op, NULL, arg, e.slot, ech_interval_next(&c->map[e.slot], &at)};
+    const int type = u.seg->value[TYPE];
+    if (type < 0)
+        return fault(c, &u, "hold its extent, but nobody has written them");
+    for (int a = 0; a < ECH_N_AXES; a++)
+        if (!is_whole(c->type[type].over[a]))
+            return fault(c, &u, "hold its extent, but differ between ranks");
+    return ECH_OK;
+}
+
+/* What is only read comes first, since outputs may alias inputs; but an update run twice is told of
+ * its parameter, its first argument. */
+static ech_status visit_op(checker *c, const ech_op *op)
+{
+    const ech_signature sig = ech_signature_read(op->kind);
+    for (int i = 0; i < op->n_args; i++)
+        ECH_TRY(visit_extent(c, op, i));
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < op->n_args; i++) {
+            const bool is_first = op->arg[i].access == ECH_READ || is_update(op->kind);
+            if (is_first == (pass == 0))
+                ECH_TRY(visit_arg(c, op, i, &sig.arg[i]));
+        }
+    return ECH_OK;
+}
+
+static ech_status visit_item(checker *c)
+{
+    char where[128];
+    const int block = c->p->item[c->item].block;
+    const ech_block *b = &c->p->block[block];
+    for (int k = 0; k < b->n_ops; k++) {
+        const ech_status st = c->is_placed[block] ? ECH_OK : ech_op_check_placement(&b->op[k]);
+        if (st < 0)
+            return ech_error_prefix(st,
+                                    "%s: ", ech_item_describe(c->p, c->item, where, sizeof where));
+        ECH_TRY(visit_op(c, &b->op[k]));
+    }
+    c->is_placed[block] = true;
+    return ECH_OK;
+}
+
+/* Cells that the host writes: alike on every rank, or each rank for itself (a partial sum). */
+static ech_status enter_cells(checker *c, int slot)
+{
+    ech_placement vote = ech_placement_invariant();
+    const ech_placement whole = vote;
+    for (int k = 0; k < 4; k++) { /* the mesh; other axes are made of these */
+        const ech_axis a = c->p->layout.order[k];
+        if (c->p->layout.degree[a] > 1)
+            vote.over[a] = ech_place_of(ECH_PLACE_PARTIAL);
+    }
+    for (size_t cell = 0; cell < ECH_N_CELLS; cell++) {
+        const ech_cell_writer writer = ech_cell_writer_of((ech_cell)cell);
+        int fresh[3] = {UNWRITTEN, 0, -1};
+        ech_interval_at at;
+        int n;
+        if (writer == ECH_CELL_BY_OP)
+            continue;
+        ECH_TRY(intern(c, writer == ECH_CELL_BY_VOTE ? &vote : &whole, &fresh[TYPE]));
+        ECH_TRY(ech_interval_cover(&c->map[slot], 8 * cell, 8 * cell + 8, fresh, &at, &n));
+    }
+    return ECH_OK;
+}
+
+/* State holds values of its declared placement when a step begins; gradients, caches and cells the
+ * step writes itself hold nothing. */
+static ech_status enter_state(checker *c)
+{
+    ech_interval_at at;
+    int n;
+    int type;
+    for (int s = 0; s < c->p->n_state; s++) {
+        const ech_slot *slot = &c->p->slot[s];
+        if (slot->klass == ECH_CLASS_GRADS || slot->is_scratch)
+            continue;
+        ECH_TRY(intern(c, &slot->place, &type));
+        const int fresh[3] = {type, 0, -1};
+        if (s == c->p->scalars)
+            ECH_TRY(enter_cells(c, s));
+        else
+            ECH_TRY(ech_interval_cover(&c->map[s], 0, slot->bytes, fresh, &at, &n));
+    }
+    return ECH_OK;
+}
+
+/* The item with the smallest region on a byte of state: whose parameter, gradient or moment it is.
+ * -1: nobody's. */
+static int owner_of(const ech_program *p, int slot, size_t byte)
+{
+    int owner = -1;
+    size_t smallest = SIZE_MAX;
+    for (int i = 0; i < p->n_items; i++)
+        for (int r = 0; r < ECH_N_REGIONS; r++) {
+            const ech_view v = p->item[i].bind[r];
+            const size_t bytes = p->block[p->item[i].block].region_bytes[r];
+            if (v.slot != slot || byte < v.offset || byte - v.offset >= bytes || bytes >= smallest)
+                continue;
+            owner = i;
+            smallest = bytes;
+        }
+    return owner;
+}
+
+static bool is_updated_class(ech_class c)
+{
+    return c == ECH_CLASS_PARAMS || c == ECH_CLASS_MASTER || c == ECH_CLASS_GRADS ||
+           c == ECH_CLASS_OPTIMIZER;
+}
+
+/* A step that makes gradients uses each of them, and each byte of the state they change, in exactly
+ * one update. */
+static ech_status check_updates(const checker *c)
+{
+    char where[128] = "of no item";
+    for (int s = 0; s < c->p->n_state && c->makes_gradients; s++) {
+        const ech_slot *slot = &c->p->slot[s];
+        if (!is_updated_class(slot->klass) || slot->is_constant)
+            continue;
+        ech_interval_at at = {0, 0};
+        const ech_bytes_segment *seg;
+        while ((seg = ech_interval_next(&c->map[s], &at)) != NULL) {
+            if (seg->value[UPDATES] == 1)
+                continue;
+            const int owner = owner_of(c->p, s, seg->begin);
+            if (owner >= 0)
+                (void)ech_item_describe(c->p, owner, where, sizeof where);
+            return ECH_RAISE(ECH_E_PROOF, "bytes %zu..%zu of '%s', used by %s, are never updated",
+                             seg->begin, seg->end, slot->name, where);
+        }
+    }
+    return ECH_OK;
+}
+
+/* The host takes a cell from any rank: it must be there, a value and not a summand, and nobody's
+ * own. */
+static ech_status check_host_read(checker *c, ech_cell cell)
+{
+    static const int fresh[3] = {UNWRITTEN, 0, -1};
+    char place[32];
+    ech_interval_at at;
+    int n;
+    ech_interval_map *map = &c->map[c->p->scalars];
+    ECH_TRY(ech_interval_cover(map, 8 * (size_t)cell, 8 * (size_t)cell + 8, fresh, &at, &n));
+    const int type = ech_interval_next(map, &at)->value[TYPE];
+    ECH_CHECK(type >= 0, ECH_E_PROOF,
+              "program '%s': the host reads cell %s after the reduce segment, but %s", c->p->name,
+              ech_cell_name(cell),
+              type == ZEROED ? "nothing was added to its zero" : "nobody has written it");
+    for (int a = 0; a < ECH_N_AXES; a++)
+        ECH_CHECK(is_whole(c->type[type].over[a]), ECH_E_PROOF,
+                  "program '%s': the host reads cell %s after the reduce segment, but it is %s "
+                  "over %s",
+                  c->p->name, ech_cell_name(cell),
+                  ech_place_format(c->type[type].over[a], place, sizeof place),
+                  ech_axis_name((ech_axis)a));
+    ECH_CHECK(
+        ech_scale_is_equal(c->type[type].scale, ech_placement_invariant().scale), ECH_E_PROOF,
+        "program '%s': the host reads cell %s after the reduce segment, but its scale is not 1",
+        c->p->name, ech_cell_name(cell));
+    return ECH_OK;
+}
+
+static ech_status check_host_reads(checker *c)
+{
+    for (int cell = 0; cell < ECH_N_CELLS && c->p->scalars >= 0; cell++) {
+        const ech_cell_reader reader = ech_cell_reader_of((ech_cell)cell);
+        if (reader == ECH_CELL_READ || (reader == ECH_CELL_READ_TRAINING && c->makes_gradients))
+            ECH_TRY(check_host_read(c, (ech_cell)cell));
+    }
+    return ECH_OK;
+}
+
+/* Steps end with a reduce segment, after which the host reads; generation has none. */
+static ech_status run(checker *c)
+{
+    int last = -1;
+    ECH_TRY(enter_state(c));
+    for (int i = 0; i < c->p->n_items; i++)
+        last = c->p->item[i].segment == ECH_SEGMENT_REDUCE ? i : last;
+    for (c->item = 0; c->item < c->p->n_items; c->item++) {
+        ECH_TRY(visit_item(c));
+        if (c->item == last)
+            ECH_TRY(check_host_reads(c));
+    }
+    return check_updates(c);
+}
+
+ech_status ech_types_check(const ech_program *p)
+{
+    checker c = {.p = p};
+    ech_status st = ech_calloc((size_t)p->n_slots, sizeof *c.map, &c.map);
+    if (st >= 0)
+        st = ech_calloc((size_t)p->n_blocks, sizeof *c.is_placed, &c.is_placed);
+    if (st >= 0)
+        st = run(&c);
+    for (int s = 0; s < p->n_slots && c.map; s++)
+        ech_interval_fini(&c.map[s]);
+    free(c.map);
+    free(c.is_placed);
+    free(c.type);
+    return st;
+}
