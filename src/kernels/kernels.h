@@ -1,0 +1,145 @@
+/** @file kernels/kernels.h
+ *  Kernel sets: what runs an op.  The table starts from `ref` (plain C, fp32 and fp64, the oracle);
+ *  other sets override kinds they are faster at.  Kernels trust their input (shapes were checked at
+ *  compile time, token ids when the data was read), allocate nothing, never fail, and give the same
+ *  bits for the same input whatever the number of threads.
+ *
+ *  Arguments of each kind, in order (shapes as in program/op.h; REAL is fp32 or fp64, one type in
+ *  all REAL arguments of a call; `cell` is one 8-byte scalar; "acc" adds to what is there; "opt"
+ *  may be absent, data NULL).  Attributes and reals in the order named.  s = attr seq, b = N / s.
+ *
+ *  zero               0 buf (W)
+ *  copy               0 x  1 y
+ *  scale              0 x (RW)                                     real: factor
+ *  add                0 a  1 b  2 y                                y = a + b; y may be a or b
+ *  embed              0 ids i32 [N]  1 table [V,H]  2 positions [S,H] opt  3 position cell i64 opt
+ *                     4 y [N,H]                                    attr: seq
+ *                     y[n] = table[ids[n]] + positions[(position or 0) + n % seq]
+ *  embed_backward     0 ids  1 dy [N,H]  2 dtable [V,H] acc  3 dpositions [S,H] acc opt   attr: seq
+ *  layernorm          0 x [N,H]  1 gamma [H]  2 beta [H]  3 y  4 mean [N]  5 rstd [N]     real: eps
+ *  layernorm_backward 0 x  1 gamma  2 mean  3 rstd  4 dy  5 dres [N,H] opt  6 dx  7 dgamma acc
+ *                     8 dbeta acc                                  dx = dres + ...; dx may be dres
+ *  rmsnorm            0 x [N,H]  1 gamma [H]  2 y  3 rstd [N]      real: eps
+ *  rmsnorm_backward   0 x  1 gamma  2 rstd  3 dy  4 dres opt  5 dx  6 dgamma acc
+ *  linear             0 x [N,I]  1 w [O,I]  2 bias [O] opt  3 y [N,O]     y = x w^T + bias
+ *  linear_dgrad       0 dy [N,O]  1 w [O,I]  2 dx [N,I]            dx = dy w
+ *  linear_wgrad       0 x [N,I]  1 dy [N,O]  2 dw [O,I] acc  3 dbias [O] acc opt   dw += dy^T x
+ *  qk_norm            0 qkv [N,g,r+2,D]  1 gamma_q [D]  2 gamma_k [D]  3 y [N,g,r+2,D]
+ *                     4 rstd [N,g,r+1]                             real: eps; v is copied
+ *  qk_norm_backward   0 qkv  1 gamma_q  2 gamma_k  3 rstd  4 d [N,g,r+2,D] (RW: dy in, dqkv out)
+ *                     5 dgamma_q acc  6 dgamma_k acc
+ *  rope               0 qkv [N,g,r+2,D] (RW)  1 table fp64 [S,rot/2,2] (cos, sin)  2 position cell
+ *                     opt; q and k rotated, v left; attr: seq, inverse (0/1: transposed rotation),
+ *                     neighbours (0: element i pairs with i + rot/2; 1: 2i with 2i + 1),
+ *                     rot = 2 * table dim 1 <= D
+ *  attention          0 qkv [N,g,r+2,D]  1 out [N,g,r*D]  2 lse REAL [N,g,r]
+ *                     attr: seq, window (0: none), purpose; real: scale, dropout p
+ *                     causal; lse = log sum exp of the scaled scores of the row
+ *                     dropout on the normalised scores: key purpose ECH_RNG_DROPOUT_ATTENTION,
+ *                     element ((row * a + head) * s + i) * s + j with row the global sequence row
+ *  attention_backward 0 qkv  1 out  2 lse  3 dout  4 dqkv [N,g,r+2,D]     attr, real as above
+ *  attention_cached   0 qkv [n,g,r+2,D]  1 kcache [S,g,D] (RW)  2 vcache (RW)  3 position cell
+ *                     4 out [n,g,r*D]; stores k, v at position.., query i sees 0..position+i
+ *                     real: scale; attr: window
+ *  swiglu             0 gate_up [N,2,F]  1 y [N,F]                 y = gate * sigmoid(gate) * up
+ *  swiglu_backward    0 gate_up  1 dy  2 dgate_up
+ *  gelu               0 x [N,F]  1 y [N,F]                         tanh form
+ *  gelu_backward      0 x  1 dy  2 dx                              dx may be dy
+ *  dropout            0 x [N,H]  1 residual [N,H] opt  2 y         real: p; attr: seq, purpose
+ *                     y = residual + keep * x / (1 - p); element (row * s + i) * H + h; y may be
+ *                     any input; its own backward (x = dy, no residual)
+ *  xent               0 logits [N,V]  1 labels i32 [N] (-1: masked)  2 lse [N], masked rows too
+ *                     3 loss cell f64 acc             attr: vocab (columns beyond do not exist)
+ *                     loss += sum of -log p(label)
+ *  xent_backward      0 logits (RW: becomes dlogits)  1 labels  2 lse  3 seed cell f64; attr: vocab
+ *                     dlogits = (softmax - onehot) * seed; masked rows and padded columns are 0
+ *  count_tokens       0 labels i32 [M]  1 count cell i64           labels >= 0
+ *  loss_seed          0 tokens cell i64  1 loss_scale cell f64  2 seed cell f64
+ *  sum_cells          0 x f64 [m]  1 sum cell f64                  in order
+ *  sumsq              0 x [E]  1 sum cell f64 acc                  fp64, fixed order
+ *  clip               0 grad_sq cell  1 loss_scale cell  2 factor cell f64
+ *                     real: max_norm (0: off); norm = sqrt(grad_sq) / loss_scale
+ *                     factor = min(1, max_norm / (norm + 1e-6)) / loss_scale
+ *  adamw              0 p [E] (RW)  1 g [E]  2 m (RW)  3 v (RW)  4 lr cell  5 clip cell
+ *                     6 updates cell i64                           real: beta1, beta2, eps, decay
+ *                     g' = clip * g; t = updates + 1; p -= lr * (m^ / (sqrt(v^) + eps) + decay * p)
+ *                     (decoupled decay, Loshchilov & Hutter 2019)
+ *  sgd                0 p (RW)  1 g  2 lr cell  3 clip cell        real: decay
+ *  Communication kinds are run by comm/, not by kernels. */
+#ifndef ECH_KERNELS_KERNELS_H
+#define ECH_KERNELS_KERNELS_H
+
+#include "program/op.h" /* ech_op_kind, limits */
+
+/** A resolved operand: address, type and true extents. */
+typedef struct ech_tensor {
+    void *data; /**< borrowed; NULL: optional argument left out */
+    ech_dtype dtype;
+    int rank;
+    int64_t dim[ECH_MAX_DIMS];
+} ech_tensor;
+
+/** Elements of a tensor: the product of its extents. */
+static inline int64_t ech_tensor_elems(const ech_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+/** Where a call stands in the run: the key of its random numbers. */
+typedef struct ech_rng_site {
+    uint64_t seed;
+    int64_t step, layer;
+    int64_t row0; /**< global index (within the step's global batch) of the first sequence */
+} ech_rng_site;
+
+/** One call of a kernel. */
+typedef struct ech_kernel_call {
+    ech_op_kind kind;
+    int n_args;
+    ech_tensor arg[ECH_MAX_ARGS];
+    int64_t attr[ECH_MAX_ATTRS];
+    double real[ECH_MAX_REALS];
+    void *work;        /**< borrowed scratch, 64-byte aligned, or NULL */
+    size_t work_bytes; /**< of work: the op table's cap */
+    ech_rng_site rng;
+    int threads; /**< threads the kernel may use, >= 1 */
+} ech_kernel_call;
+
+typedef void (*ech_kernel)(const ech_kernel_call *call);
+
+/** A set of kernels.  One static const object per back end. */
+typedef struct ech_kernel_set {
+    const char *name;
+    int priority; /**< higher overrides */
+    /** Can this machine run the set; writes the reason if not.  NULL: always. */
+    bool (*is_usable)(char *why, size_t n);
+    /** Does it take this kind with REAL arguments of this type.  NULL: every non-NULL kernel. */
+    bool (*supports)(ech_op_kind kind, ech_dtype real);
+    /** Once per process before the first call: start n >= 1 threads, bound to cpus [n] (borrowed;
+     *  NULL: not bound).  A NULL start: nothing to do. */
+    ech_status (*start)(const int *cpus, int n);
+    void (*stop)(void);
+    ech_kernel kernel[ECH_N_OPS];
+} ech_kernel_set;
+
+/** The reference set. */
+const ech_kernel_set *ech_kernel_set_ref(void);
+
+/** Symbol a kernel module exports: const ech_kernel_set *ech_kernel_module(void). */
+#define ECH_KERNEL_MODULE_SYMBOL "ech_kernel_module"
+
+/** One kernel per kind for a REAL type. */
+typedef struct ech_kernel_table {
+    ech_kernel kernel[ECH_N_OPS];
+    const ech_kernel_set *from[ECH_N_OPS]; /**< which set each came from */
+} ech_kernel_table;
+
+/** Fill a table for REAL type `real` from ref and then from `fast` (may be NULL).
+ *  @return ECH_OK | ECH_E_UNSUPPORTED if a kind has no kernel */
+ECH_MUST_USE ech_status ech_kernel_table_make(const ech_kernel_set *fast, ech_dtype real,
+                                              ech_kernel_table *out);
+
+#endif
