@@ -1,0 +1,485 @@
+#include "train/loop.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/checkpoint.h"
+#include "train/lr.h"
+#include "train/predict.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Of every step; gradients are divided by it again where they are used. */
+static const double LOSS_SCALE = 1.0;
+
+/* A run in progress. */
+typedef struct loop {
+    const ech_loop_config *config;
+    const ech_config *cfg;
+    ech_session *s;
+    bool is_root; /* tells events, writes files */
+    ech_lr lr;
+    ech_prediction predicted;
+    int64_t step;    /* made */
+    int64_t updates; /* made */
+    int64_t skipped, nonfinite;
+    ech_checkpoints saved; /* owned */
+    double loss;           /* of the last step */
+    int64_t worst_comm_diff;
+    ech_sent *sent; /* owned [n_local]: of the last step */
+    ech_engine_times times;
+} loop;
+
+#define TELL(l, name, event)                                                                       \
+    ((l)->is_root && (l)->config->sink.name                                                        \
+         ? (l)->config->sink.name((l)->config->sink.user, (event))                                 \
+         : ECH_OK)
+
+/* --- before the run --- */
+
+static ech_layout layout_of(const ech_config *cfg)
+{
+    ech_layout l = ech_layout_data_parallel((int)cfg->layout.dp);
+    int factor[31];
+    if (cfg->comm.tree.n == 0)
+        return l;
+    for (int i = 0; i < cfg->comm.tree.n && i < 31; i++)
+        factor[i] = (int)cfg->comm.tree.item[i];
+    /* the configuration's check has made sure that the factors multiply to dp */
+    ECH_ASSERT(ech_tree_make(factor, cfg->comm.tree.n, (int)cfg->layout.dp, &l.tree[ECH_AXIS_DP]) >=
+               0);
+    return l;
+}
+
+static size_t cap(int64_t bytes, int64_t headroom)
+{
+    if (bytes < 0)
+        return 0;
+    return (size_t)(bytes > headroom ? bytes - headroom : 1);
+}
+
+ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kernel_set *kernels,
+                                           int threads)
+{
+    ech_session_config c = {.model = &cfg->model,
+                            .seed = (uint64_t)cfg->train.seed,
+                            .kernels = kernels,
+                            .threads = threads,
+                            .watchdog_s = cfg->faults.watchdog_s,
+                            .has_eval = cfg->data.valid.n > 0};
+    c.compile = (ech_compile_spec){
+        .block = {.layout = layout_of(cfg),
+                  .real = cfg->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32,
+                  .rows = cfg->batch.micro,
+                  .seq = cfg->batch.seq,
+                  .optim = cfg->optim.name == ECH_OPTIM_SGD ? ECH_UPDATE_SGD : ECH_UPDATE_ADAMW,
+                  .beta1 = cfg->optim.betas[0],
+                  .beta2 = cfg->optim.betas[1],
+                  .eps = cfg->optim.eps,
+                  .weight_decay = cfg->optim.weight_decay,
+                  .clip = cfg->optim.clip},
+        .micro_batches = (int)ech_config_accumulation(cfg),
+        .all_forward_first = strcmp(cfg->layout.schedule, "gpipe") == 0,
+        .bucket_bytes = (int64_t)ech_config_bucket_bytes(cfg),
+    };
+    const ech_config_memory *m = &cfg->memory;
+    c.compile.cap_bytes[ECH_SPACE_DEVICE] = cap(m->device_bytes, m->headroom_bytes);
+    c.compile.cap_bytes[ECH_SPACE_HOST] = cap(m->host_bytes, m->headroom_bytes);
+    c.compile.cap_bytes[ECH_SPACE_NVME] = cap(m->nvme_bytes, m->headroom_bytes);
+    return c;
+}
+
+ech_status ech_loop_describe(const ech_model *model, int64_t seq, ech_event_start *out)
+{
+    ech_param_count count;
+    ECH_TRY(ech_model_count(model, &count));
+    out->params = count.total;
+    out->params_active = count.active;
+    out->flops_per_token = ech_model_flops_per_token(model, seq, false);
+    out->flops_convention = "6 N_matmul + 12 L s a d_h (causality not deducted)";
+    out->peak_flops = NAN;
+    return ECH_OK;
+}
+
+static ech_status predict(const loop *l, int rank, ech_prediction *out)
+{
+    return ech_predict(&l->s->train, l->s->config.has_eval ? &l->s->eval : NULL, rank, out);
+}
+
+static ech_status predict_ranks(const loop *l, int ranks, ech_prediction **out)
+{
+    *out = NULL;
+    if (!l->config->wants_ranks)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)ranks, sizeof **out, out));
+    for (int r = 0; r < ranks; r++)
+        ECH_TRY(predict(l, r, &(*out)[r]));
+    return ECH_OK;
+}
+
+static ech_status tell_start(loop *l)
+{
+    ech_prediction *by_rank;
+    ech_event_start e = {
+        .ranks = l->s->config.compile.block.layout.world,
+        .layout = &l->s->config.compile.block.layout,
+        .predicted = &l->predicted,
+        .kernels = l->config->kernels,
+        .transport = l->config->transport,
+        .threads = l->s->config.threads,
+    };
+    ECH_TRY(ech_loop_describe(&l->s->model, l->cfg->batch.seq, &e));
+    ech_status st = predict_ranks(l, e.ranks, &by_rank);
+    e.by_rank = by_rank;
+    if (st >= 0)
+        st = TELL(l, start, &e);
+    free(by_rank);
+    return st;
+}
+
+/* --- a step --- */
+
+static int64_t largest_comm_diff(const ech_session *s, int i)
+{
+    ech_traffic predicted[ECH_N_AXES];
+    int64_t worst = 0;
+    const ech_sent *sent = ech_comm_sent(s->local[i].comm);
+    ech_program_traffic(&s->train, s->local[i].rank, predicted);
+    for (int a = 0; a < ECH_N_AXES; a++) {
+        const int64_t d = llabs(predicted[a].wire_bytes - sent->wire_bytes[a]);
+        worst = d > worst ? d : worst;
+    }
+    return worst;
+}
+
+/* The largest of every process's value. */
+static ech_status largest_of_all(loop *l, int64_t mine, int64_t *out)
+{
+    ech_transport *t = l->s->local[0].transport;
+    int64_t *all;
+    *out = mine;
+    if (l->s->n_local > 1 || t->size == 1)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    const ech_status st = t->exchange(t, &mine, sizeof mine, all);
+    for (int r = 0; r < t->size && st >= 0; r++)
+        *out = all[r] > *out ? all[r] : *out;
+    free(all);
+    return st;
+}
+
+static void name_gradient(loop *l, char *buf, size_t n)
+{
+    const ech_dtype real = l->s->config.compile.block.real;
+    const void *grads = ech_session_grads(l->s, 0);
+    for (int k = 0; k < l->s->canon.n_params; k++) {
+        const ech_param *p = &l->s->canon.param[k];
+        for (int64_t e = p->offset; e < p->offset + p->elems; e++)
+            if (!isfinite(ech_dtype_load(real, grads, (size_t)e))) {
+                (void)snprintf(buf, n, "the loss is finite, the gradient of %s is not", p->name);
+                return;
+            }
+    }
+    (void)snprintf(buf, n, "the squared gradient norm overflows");
+}
+
+static void name_samples(const loop *l, int rank, int micro, char *buf, size_t n)
+{
+    const int64_t row = ech_first_row(&l->s->train, rank, micro);
+    int used = snprintf(buf, n, "the loss of rank %d, micro-batch %d is not finite: sample%s", rank,
+                        micro, l->cfg->batch.micro > 1 ? "s" : "");
+    for (int64_t i = 0; i < l->cfg->batch.micro && used > 0 && (size_t)used < n; i++)
+        used += snprintf(buf + used, n - (size_t)used, "%s %lld", i ? "," : "",
+                         (long long)ech_feed_sample(l->config->feed, l->step, row + i));
+}
+
+/* What is not finite, in words; every process says the same.  *Collective*. */
+static ech_status name_nonfinite(loop *l, char *buf, size_t n, int *rank)
+{
+    int micro_here;
+    int64_t micro;
+    ech_session_find_nonfinite(l->s, rank, &micro_here);
+    if (*rank < 0) {
+        name_gradient(l, buf, n);
+        return ECH_OK;
+    }
+    ECH_TRY(largest_of_all(l, micro_here, &micro));
+    name_samples(l, *rank, (int)micro, buf, n);
+    return ECH_OK;
+}
+
+/* A loss or gradient that is not finite: every rank sees the same sums and decides alike. */
+static ech_status on_nonfinite(loop *l)
+{
+    char detail[256];
+    int rank;
+    const bool stops = l->cfg->faults.nan != ECH_ON_NAN_SKIP;
+    l->nonfinite++;
+    ECH_TRY(name_nonfinite(l, detail, sizeof detail, &rank));
+    ech_log(ECH_LOG_ERROR, "step %lld: %s", (long long)l->step + 1, detail);
+    const ech_event_fault e = {.kind = "nan",
+                               .rank = rank,
+                               .step = l->step + 1,
+                               .action = stops ? "stop" : "skip",
+                               .detail = detail};
+    ECH_TRY(TELL(l, fault, &e));
+    ECH_CHECK(!stops, ECH_E_FAILED, "step %lld diverged: %s (faults.nan: stop)",
+              (long long)l->step + 1, detail);
+    return ECH_OK;
+}
+
+static ech_status on_no_tokens(loop *l)
+{
+    const ech_event_fault e = {.kind = "no tokens",
+                               .rank = -1,
+                               .step = l->step + 1,
+                               .action = "skip",
+                               .detail = "no token of the step is unmasked: no update"};
+    ech_log_root(ECH_LOG_WARN, "step %lld: no token is unmasked: no update",
+                 (long long)l->step + 1);
+    return TELL(l, fault, &e);
+}
+
+static ech_status tell_step(loop *l, const ech_step_result *r, double lr, double step_s)
+{
+    const ech_engine_times t = ech_engine_times_get(l->s->local[0].engine);
+    const double positions = (double)(l->cfg->batch.global * l->cfg->batch.seq);
+    const ech_event_step e = {.step = l->step + 1,
+                              .loss = r->loss,
+                              .grad_norm = r->grad_norm,
+                              .lr = lr,
+                              .tokens = r->tokens,
+                              .tokens_per_s = positions / step_s,
+                              .mfu = NAN,
+                              .hfu = NAN,
+                              .step_s = step_s,
+                              .exposed_comm_s = t.blocked_s,
+                              .loss_scale = LOSS_SCALE,
+                              .skipped = !r->is_updated};
+    l->times.kernels_s += t.kernels_s;
+    l->times.comm_s += t.comm_s;
+    l->times.blocked_s += t.blocked_s;
+    l->times.total_s += t.total_s;
+    if ((l->step + 1) % l->cfg->train.log_every && l->step + 1 < l->config->steps)
+        return ECH_OK;
+    return TELL(l, step, &e);
+}
+
+static ech_status make_step(loop *l, bool *stopping)
+{
+    ech_step_result r;
+    const double t0 = ech_clock_s();
+    const double lr = ech_lr_at(&l->lr, l->updates + 1);
+    const ech_step_request request = {.step = l->step,
+                                      .updates = l->updates,
+                                      .lr = lr,
+                                      .loss_scale = LOSS_SCALE,
+                                      .commit = ECH_COMMIT_IF_FINITE,
+                                      .wants_stop = *l->config->stop != 0};
+    ech_log_set_step((long)l->step + 1);
+    for (int i = 0; i < l->s->n_local; i++) {
+        ech_comm_sent_reset(l->s->local[i].comm);
+        ech_engine_times_reset(l->s->local[i].engine);
+    }
+    ECH_TRY(ech_feed_step(l->config->feed, l->s, l->step));
+    ECH_TRY(ech_session_step(l->s, &request, &r));
+    for (int i = 0; i < l->s->n_local; i++) {
+        const int64_t d = largest_comm_diff(l->s, i);
+        l->worst_comm_diff = d > l->worst_comm_diff ? d : l->worst_comm_diff;
+    }
+    for (int i = 0; i < l->s->n_local; i++)
+        l->sent[i] = *ech_comm_sent(l->s->local[i].comm);
+    if (r.tokens == 0)
+        ECH_TRY(on_no_tokens(l));
+    else if (!r.is_finite)
+        ECH_TRY(on_nonfinite(l));
+    ECH_TRY(tell_step(l, &r, lr, ech_clock_s() - t0));
+    l->loss = r.loss;
+    l->updates += r.is_updated;
+    l->skipped += !r.is_updated;
+    l->step++;
+    *stopping = r.is_stopping;
+    return ECH_OK;
+}
+
+/* --- between steps --- */
+
+/* A wish to stop ends it early, and untold. */
+static ech_status evaluate(loop *l, bool *stopping)
+{
+    double sum = 0.0;
+    int64_t tokens = 0;
+    const int64_t batches = ech_feed_eval_batches(l->config->feed, l->s);
+    for (int64_t i = 0; i < batches; i++) {
+        ech_eval_result r;
+        ECH_TRY(ech_feed_eval(l->config->feed, l->s, i));
+        ECH_TRY(ech_session_eval(l->s, *l->config->stop != 0, &r));
+        sum += r.loss_sum;
+        tokens += r.tokens;
+        *stopping = r.is_stopping && i + 1 < batches;
+        if (*stopping)
+            return ECH_OK;
+    }
+    const double loss = sum / (double)tokens;
+    const ech_event_eval e = {l->step, loss, exp(loss)};
+    return batches ? TELL(l, eval, &e) : ECH_OK;
+}
+
+static ech_status save(loop *l)
+{
+    ech_checkpoint_saved saved = {.path = ""};
+    const double t0 = ech_clock_s();
+    ech_status st = ECH_OK;
+    if (l->is_root)
+        st = ech_checkpoint_save(l->cfg, l->s, l->step, &l->saved, &saved);
+    l->s->local[0].transport->spares_root = true; /* a long save is no hang */
+    if (l->s->n_local == 1)                       /* all go on, or all stop */
+        st = ech_comm_agree(l->s->local[0].comm, st);
+    l->s->local[0].transport->spares_root = false;
+    ECH_TRY(st);
+    const double took = ech_clock_s() - t0;
+    const ech_event_checkpoint e = {l->step, saved.path, saved.bytes, took, took};
+    return TELL(l, checkpoint, &e);
+}
+
+/* Who is asked to stop has little time: weights are saved, nothing is evaluated. */
+static ech_status after_step(loop *l, bool is_last, bool *stopping)
+{
+    const int64_t eval_every = l->cfg->train.eval_every;
+    const int64_t save_every = l->cfg->checkpoint.every_steps;
+    if (!*stopping && (is_last || (eval_every > 0 && l->step % eval_every == 0)))
+        ECH_TRY(evaluate(l, stopping));
+    if (save_every > 0 && (is_last || *stopping || l->step % save_every == 0))
+        ECH_TRY(save(l));
+    return ECH_OK;
+}
+
+/* --- after the run --- */
+
+/* Largest |predicted - allocated| over spaces and classes, and of the arenas themselves. */
+static int64_t largest_memory_diff(const loop *l, int i, ech_engine_memory memory[ECH_N_SPACES])
+{
+    int64_t worst = 0;
+    for (int sp = 0; sp < ECH_N_SPACES; sp++) {
+        const ech_memory *p = &l->predicted.memory[sp];
+        ech_engine_memory_get(l->s->local[i].engine, (ech_space)sp, &memory[sp]);
+        for (int c = 0; c < ECH_N_CLASSES; c++) {
+            const int64_t d = llabs((int64_t)p->at_peak[c] - (int64_t)memory[sp].at_peak[c]);
+            worst = d > worst && memory[sp].arena ? d : worst;
+        }
+        const int64_t d = llabs((int64_t)p->arena - (int64_t)memory[sp].arena);
+        worst = d > worst ? d : worst;
+    }
+    return worst;
+}
+
+static int64_t resident_bytes(void)
+{
+    struct rusage usage;
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (int64_t)usage.ru_maxrss * 1024;
+}
+
+/* Figures of the ranks that live here, and the largest difference in memory among them. */
+static ech_status local_figures(const loop *l, ech_rank_figures *out, int64_t *diff)
+{
+    *diff = 0;
+    for (int i = 0; i < l->s->n_local; i++) {
+        const int64_t d = largest_memory_diff(l, i, out[i].memory);
+        *diff = d > *diff ? d : *diff;
+        ECH_TRY(ech_engine_check(l->s->local[i].engine));
+        ECH_TRY(predict(l, l->s->local[i].rank, &out[i].predicted));
+        out[i].sent = l->sent[i];
+        out[i].rss_bytes = resident_bytes();
+    }
+    return ECH_OK;
+}
+
+/* Every rank's figures where they are asked for, else NULL: not told. */
+static ech_status all_figures(const loop *l, const ech_rank_figures *mine, ech_rank_figures **out)
+{
+    ech_transport *t = l->s->local[0].transport;
+    const int n = l->s->n_local;
+    *out = NULL;
+    if (!l->config->wants_ranks)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)(n > 1 ? n : t->size), sizeof **out, out));
+    if (n == 1 && t->size > 1)
+        return t->exchange(t, mine, sizeof *mine, *out);
+    memcpy(*out, mine, (size_t)n * sizeof *mine);
+    return ECH_OK;
+}
+
+static ech_status tell_figures(loop *l, const ech_rank_figures *mine, int64_t diff)
+{
+    ech_rank_figures *by_rank;
+    ech_event_end e = {.steps = l->step,
+                       .loss = l->loss,
+                       .predicted = &l->predicted,
+                       .memory = mine->memory,
+                       .rss_bytes = mine->rss_bytes,
+                       .sent = &mine->sent,
+                       .ranks = l->s->config.compile.block.layout.world,
+                       .kernel_share = l->times.kernels_s / l->times.total_s,
+                       .comm_share = l->times.comm_s / l->times.total_s,
+                       .blocked_share = l->times.blocked_s / l->times.total_s,
+                       .skipped = l->skipped,
+                       .nonfinite = l->nonfinite};
+    ECH_TRY(largest_of_all(l, diff, &e.memory_diff_bytes));
+    ECH_TRY(largest_of_all(l, l->worst_comm_diff, &e.comm_diff_bytes));
+    ech_status st = all_figures(l, mine, &by_rank);
+    e.by_rank = by_rank;
+    if (st >= 0)
+        st = TELL(l, end, &e);
+    free(by_rank);
+    return st;
+}
+
+static ech_status tell_end(loop *l)
+{
+    ech_rank_figures *mine;
+    int64_t diff;
+    ECH_TRY(ech_calloc((size_t)l->s->n_local, sizeof *mine, &mine));
+    ech_status st = local_figures(l, mine, &diff);
+    if (st >= 0)
+        st = tell_figures(l, mine, diff);
+    free(mine);
+    return st;
+}
+
+static ech_status run(loop *l, ech_loop_end *end)
+{
+    bool stopping = false;
+    const ech_loop_config *config = l->config;
+    ECH_TRY(predict(l, l->s->local[0].rank, &l->predicted));
+    ECH_TRY(tell_start(l));
+    while (l->step < config->steps && !stopping) {
+        ECH_TRY(make_step(l, &stopping));
+        const bool is_last = l->step == config->steps;
+        stopping = stopping && !is_last; /* then nothing is left to stop */
+        ECH_TRY(after_step(l, is_last, &stopping));
+    }
+    if (config->dump_grads && l->is_root)
+        ECH_TRY(ech_checkpoint_dump_grads(l->s, 1.0 / LOSS_SCALE, config->dump_grads));
+    l->s->local[0].transport->spares_root = true; /* which may still be at its gradients' file */
+    ECH_TRY(tell_end(l));
+    *end = stopping ? ECH_LOOP_STOPPED : ECH_LOOP_FINISHED;
+    return ECH_OK;
+}
+
+ech_status ech_loop_run(const ech_loop_config *config, ech_loop_end *end)
+{
+    loop l = {.config = config,
+              .cfg = config->cfg,
+              .s = config->session,
+              .is_root = config->session->local[0].rank == 0,
+              .lr = ech_lr_from_config(config->cfg),
+              .loss = NAN};
+    ECH_TRY(ech_calloc((size_t)l.s->n_local, sizeof *l.sent, &l.sent));
+    const ech_status st = run(&l, end);
+    free(l.sent);
+    ech_checkpoints_fini(&l.saved);
+    return st;
+}

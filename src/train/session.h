@@ -1,0 +1,138 @@
+/** @file train/session.h
+ *  A run in memory: programs, engines and state of the ranks that live in this process (one over
+ *  MPI or alone, all of them with virtual ranks), and what can be done with them: feed, step,
+ *  evaluate.
+ *
+ *  The loop (loop.h) decides what to do when; the session does it.  Calls that say *collective*
+ *  must be made by every process of the run in the same order.  A step allocates nothing. */
+#ifndef ECH_TRAIN_SESSION_H
+#define ECH_TRAIN_SESSION_H
+
+#include "engine/engine.h"   /* ech_engine */
+#include "program/compile.h" /* ech_compile_spec */
+#include "program/deps.h"    /* ech_deps */
+
+/** What a session is made of.  Pointers are borrowed and outlive the session unless said. */
+typedef struct ech_session_config {
+    const ech_model *model;
+    ech_compile_spec compile;      /**< block.model, canon and mode are set by the session */
+    uint64_t seed;                 /**< initialisation, dropout */
+    const ech_kernel_set *kernels; /**< NULL: reference kernels alone */
+    int threads;                   /**< of one rank's kernels */
+    bool poison;                   /**< NaN where a life ends (tests) */
+    double watchdog_s;             /**< deadline of a wait, 0: none */
+    bool has_eval;                 /**< compile the evaluation program too */
+} ech_session_config;
+
+/** One rank that lives here. */
+typedef struct ech_local_rank {
+    int rank;
+    ech_transport *transport; /**< borrowed */
+    ech_comm *comm;           /**< owned */
+    ech_engine *engine;       /**< owned */
+} ech_local_rank;
+
+/** A session.  Read its fields; change it through the calls. */
+typedef struct ech_session {
+    ech_session_config config;
+    ech_model model;
+    ech_canon canon;   /**< owned */
+    ech_program train; /**< owned */
+    ech_program eval;  /**< owned; no items without evaluation */
+    ech_run_slots slots;
+    ech_kernel_table kernels;
+    ech_local_rank *local; /**< owned, [n_local] */
+    int n_local;
+    ech_deps fuzz_deps[2]; /**< owned: of train, eval; derived when fuzzing is first asked for */
+    uint64_t fuzz_seed;    /**< 0: in program order */
+} ech_session;
+
+/** What a step came to, the same on every rank. */
+typedef struct ech_step_result {
+    double loss;      /**< mean over the step's unmasked tokens, nats; NaN without tokens */
+    double grad_norm; /**< global, unscaled, before clipping */
+    int64_t tokens;   /**< unmasked, over all ranks */
+    bool is_finite;   /**< loss and gradient norm */
+    bool is_updated;  /**< commit ran */
+    bool is_stopping; /**< some rank was asked to stop */
+} ech_step_result;
+
+/** What to do with a finished gradient. */
+typedef enum ech_commit { ECH_COMMIT_IF_FINITE, ECH_COMMIT_NEVER } ech_commit;
+
+/** Would the programs of this session compile and fit?  Local; nothing is kept.
+ *  @return ECH_OK | what compiling returns, ECH_E_INFEASIBLE over a cap among it */
+ECH_MUST_USE ech_status ech_session_check(const ech_session_config *config);
+
+/** Compile, create engines for n_local transports, initialise weights and tables.
+ *  *Collective*, blocking.
+ *  @param config     borrowed, copied
+ *  @param transport  [n_local] borrowed
+ *  @param n_local    ranks that live here: 1, or the whole world
+ *  @param out        owned by the caller, set on success only
+ *  @return ECH_OK
+ *        | ECH_E_INFEASIBLE  over a cap
+ *        | ECH_E_CONFIG      ranks have compiled different programs
+ *        | ECH_E_UNSUPPORTED a kind of op without a kernel, a model that is not executed
+ *        | ECH_E_ILLEGAL | ECH_E_PROOF | ECH_E_COMM | ECH_E_NOMEM;  nothing is left on failure */
+ECH_MUST_USE ech_status ech_session_create(const ech_session_config *config,
+                                           ech_transport *const *transport, int n_local,
+                                           ech_session **out);
+
+/** Release; accepts NULL, nulls the pointer.  The transports stay. */
+void ech_session_destroy(ech_session **s);
+
+/** Token slot of local rank i: int32 [micro_batches * rows, seq]; write it before a step or an
+ *  evaluation.  Local row i of micro-batch k is row ech_first_row(program, rank, k) + i of the
+ *  global batch. */
+int32_t *ech_session_tokens(ech_session *s, int i);
+
+/** Its label slot, of the same shape; -1: no loss. */
+int32_t *ech_session_labels(ech_session *s, int i);
+
+/** Weights of local rank i, [canon.elems] of config.compile.block.real in canonical order. */
+void *ech_session_params(ech_session *s, int i);
+
+/** Its gradients, likewise: of the last step, times loss_scale, before clipping. */
+void *ech_session_grads(ech_session *s, int i);
+
+/** Its moments, of the same type: per unit m, then v. */
+void *ech_session_moments(ech_session *s, int i);
+
+/** One step's settings. */
+typedef struct ech_step_request {
+    int64_t step;    /**< optimizer step about to be made, from 0: key of dropout */
+    int64_t updates; /**< updates made so far: bias correction */
+    double lr, loss_scale;
+    ech_commit commit;
+    bool wants_stop; /**< this process was asked to stop: all ranks learn of it with the loss */
+} ech_step_request;
+
+/** Run one training step on the batch fed.  *Collective*.
+ *  A step without a single unmasked token updates nothing.  A loss or norm that is not finite
+ *  updates nothing either, on every rank alike; what then is the caller's decision.
+ *  @return ECH_OK | ECH_E_TIMEOUT naming ranks | ECH_E_DEADLOCK | ECH_E_COMM */
+ECH_MUST_USE ech_status ech_session_step(ech_session *s, const ech_step_request *request,
+                                         ech_step_result *out);
+
+/** Sums over all ranks. */
+typedef struct ech_eval_result {
+    double loss_sum;  /**< of token losses */
+    int64_t tokens;   /**< unmasked */
+    bool is_stopping; /**< some rank was asked to stop */
+} ech_eval_result;
+
+/** Forward pass over the batch fed.  *Collective*.
+ *  @param wants_stop  this process was asked to stop: all ranks learn of it
+ *  @return as ech_session_step */
+ECH_MUST_USE ech_status ech_session_eval(ech_session *s, bool wants_stop, ech_eval_result *out);
+
+/** From now on run segments in orders drawn from seed (virtual ranks only; 0: in program order).
+ *  @return ECH_OK | ECH_E_NOMEM | ECH_E_PROOF */
+ECH_MUST_USE ech_status ech_session_fuzz(ech_session *s, uint64_t seed);
+
+/** The first rank whose loss was not finite in the last step, the same on every process (-1: none),
+ *  and, if it lives here, its first such micro-batch (else -1). */
+void ech_session_find_nonfinite(ech_session *s, int *rank, int *micro);
+
+#endif

@@ -1,0 +1,152 @@
+#include "train/weights.h"
+#include "base/checked.h"
+#include "base/io.h"
+#include "storage/llama2c.h"
+#include "train/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ech_status open_llama2c(const char *path, ech_weights *w)
+{
+    ECH_CHECK(ech_path_exists(path), ECH_E_IO,
+              "'%s' does not exist: wanted a model folder, a checkpoint folder or llama2.c's file",
+              path);
+    w->is_llama2c = true;
+    w->file_type = ECH_F32;
+    (void)snprintf(w->path, sizeof w->path, "%s", path);
+    ECH_TRY(ech_llama2c_model(path, &w->folder.model));
+    return ech_canon_create(&w->folder.model, &w->folder.canon);
+}
+
+static ech_dtype first_type(const ech_st_set *set)
+{
+    static const struct {
+        ech_st_dtype in;
+        ech_dtype out;
+    } types[] = {{ECH_ST_F64, ECH_F64}, {ECH_ST_BF16, ECH_BF16}, {ECH_ST_F16, ECH_F16}};
+    const ech_st *file;
+    const ech_st_dtype t = ech_st_set_count(set) ? ech_st_set_at(set, 0, &file)->dtype : ECH_ST_F32;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i].in == t)
+            return types[i].out;
+    return ECH_F32;
+}
+
+static ech_status open_folder(const char *path, ech_weights *w)
+{
+    ECH_TRY(ech_checkpoint_find(path, w->path, sizeof w->path));
+    ECH_TRY(ech_hf_folder_open(w->path, &w->folder));
+    w->file_type = first_type(w->folder.set);
+    return ECH_OK;
+}
+
+ech_status ech_weights_open(const char *path, ech_weights *out)
+{
+    ech_weights w = {0};
+    const ech_status st = ech_path_is_folder(path) ? open_folder(path, &w) : open_llama2c(path, &w);
+    if (st < 0) {
+        ech_weights_close(&w);
+        return ech_error_trace(st, __FILE__, __LINE__);
+    }
+    *out = w;
+    return ECH_OK;
+}
+
+void ech_weights_close(ech_weights *w)
+{
+    ech_hf_folder_fini(&w->folder);
+    *w = (ech_weights){0};
+}
+
+ech_dtype ech_weights_real(const ech_weights *w)
+{
+    return w->file_type == ECH_F64 ? ECH_F64 : ECH_F32;
+}
+
+/* The file holds fp32 and is read as that; for fp64 each parameter is widened in place, from its
+ * end, since the narrow values lie in the first half of the wide ones' memory. */
+static ech_status read_llama2c(const ech_weights *w, ech_dtype real, void **param)
+{
+    const ech_canon *c = &w->folder.canon;
+    ECH_TRY(ech_llama2c_read(w->path, &w->folder.model, c, param));
+    for (int k = 0; real == ECH_F64 && k < c->n_params; k++)
+        for (int64_t i = c->param[k].elems - 1; i >= 0; i--)
+            ech_dtype_store(ECH_F64, param[k], (size_t)i,
+                            ech_dtype_load(ECH_F32, param[k], (size_t)i));
+    return ECH_OK;
+}
+
+ech_status ech_weights_read(const ech_weights *w, ech_dtype real, void *flat)
+{
+    void **param = NULL;
+    const ech_hf_folder *f = &w->folder;
+    ECH_TRY(ech_hf_flat_params(&f->canon, real, flat, &param));
+    const ech_hf_values to = {real, param};
+    const ech_status st = w->is_llama2c ? read_llama2c(w, real, param)
+                                        : ech_hf_import(&f->map, &f->canon, f->set, &to);
+    free(param);
+    return st;
+}
+
+/* --- where a run starts --- */
+
+const char *ech_weights_of_config(const ech_config *cfg)
+{
+    const bool is_there =
+        cfg->model_hf && ech_path_is_folder(cfg->model_hf) && ech_st_set_exists(cfg->model_hf);
+    return is_there ? cfg->model_hf : NULL;
+}
+
+static bool is_same_tensor(const ech_param *a, const ech_param *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->rank == b->rank &&
+           memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]) == 0;
+}
+
+static ech_status compare(const char *folder, const ech_canon *there, const ech_canon *here)
+{
+    const int n = there->n_params < here->n_params ? there->n_params : here->n_params;
+    int k = 0;
+    while (k < n && is_same_tensor(&there->param[k], &here->param[k]))
+        k++;
+    ECH_CHECK(k == there->n_params && k == here->n_params, ECH_E_CONFIG,
+              "model.hf: the weights in '%s' are of another shape than the model: other keys of "
+              "model change %s; name its config.json to take the shape alone",
+              folder, k < here->n_params ? here->param[k].name : "the number of layers");
+    return ECH_OK;
+}
+
+static ech_status open_for(const char *folder, const ech_canon *canon, ech_weights *w)
+{
+    ECH_TRY(ech_weights_open(folder, w));
+    const ech_status st = compare(folder, &w->folder.canon, canon);
+    if (st < 0)
+        ech_weights_close(w);
+    return st;
+}
+
+ech_status ech_weights_check(const char *folder, const ech_model *model)
+{
+    ech_canon canon = {0};
+    ech_weights w = {0};
+    ECH_TRY(ech_canon_create(model, &canon));
+    const ech_status st = open_for(folder, &canon, &w);
+    ech_weights_close(&w);
+    ech_canon_fini(&canon);
+    return st;
+}
+
+ech_status ech_weights_start(const char *folder, ech_session *s)
+{
+    ech_weights w = {0};
+    const ech_dtype real = s->config.compile.block.real;
+    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(real);
+    ECH_TRY(open_for(folder, &s->canon, &w));
+    const ech_status st = ech_weights_read(&w, real, ech_session_params(s, 0));
+    for (int i = 1; i < s->n_local && st >= 0; i++)
+        memcpy(ech_session_params(s, i), ech_session_params(s, 0), bytes);
+    ech_weights_close(&w);
+    return st;
+}

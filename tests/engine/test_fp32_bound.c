@@ -1,0 +1,281 @@
+/* RUN: np=1 timeout=120 tags=fast */
+/* fp32 layouts are held to one rank's own error: over all gradients at most twice as far from the
+ * fp64 run as the one-rank fp32 run with the same kernels, any single tensor at most four times;
+ * weights after SGD steps likewise.  With the reference kernels and with the fast ones. */
+#include "check.h"
+#include "engine/module.h"
+#include "tiny.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { ROWS = 120, STEPS = 5 };
+
+static const double most_of_all = 2.0;
+static const double most_of_one = 4.0;
+
+/* The fast sets: the best for this machine, and the one for machines without AVX-512. */
+static const char *const modules[] = {"cpu", "cpu_avx2"};
+static const ech_kernel_set *fast[2]; /* NULL: not usable here */
+
+/* Gradients of every step and the weights behind them, [canon.elems] each, all as fp64. */
+typedef struct outcome {
+    double *grads[STEPS];
+    double *params;
+} outcome;
+
+static bool half(int64_t row, int64_t position, void *user)
+{
+    (void)user;
+    return (row * 7 + position * 3) % 5 < 3;
+}
+
+static double *widened(const ech_session *s, const void *from)
+{
+    double *to = malloc((size_t)s->canon.elems * sizeof *to);
+    for (int64_t e = 0; e < s->canon.elems; e++)
+        to[e] = ech_dtype_load(s->config.compile.block.real, from, (size_t)e);
+    return to;
+}
+
+static void outcome_fini(outcome *o)
+{
+    for (int i = 0; i < STEPS; i++)
+        free(o->grads[i]);
+    free(o->params);
+}
+
+/* One rank's run.  In fp32 its first weights go to *start; in fp64 they come from there, so that
+ * the fp32 run's error is of arithmetic alone. */
+static outcome run_one(tiny_spec spec, ech_dtype real, double **start)
+{
+    outcome o;
+    tiny_run run;
+    spec.real = real;
+    spec.dp = spec.accumulation = 1;
+    spec.rows = ROWS;
+    tiny_start(&spec, &run);
+    if (real == ECH_F32)
+        *start = widened(run.session, ech_session_params(run.session, 0));
+    else
+        memcpy(ech_session_params(run.session, 0), *start,
+               (size_t)run.session->canon.elems * sizeof **start);
+    for (int i = 0; i < STEPS; i++) {
+        tiny_feed(&run, i, half, NULL);
+        (void)tiny_step(&run, i, 0.05);
+        o.grads[i] = widened(run.session, ech_session_grads(run.session, 0));
+    }
+    o.params = widened(run.session, ech_session_params(run.session, 0));
+    tiny_stop(&run);
+    return o;
+}
+
+/* How far `got` is from `exact`, as multiples of how far `one` is. */
+typedef struct verdict {
+    double all;     /* over all tensors */
+    double worst;   /* of the tensor where it is largest */
+    char where[64]; /* that tensor */
+} verdict;
+
+static double distance_sq(const double *a, const double *b, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t e = 0; e < n; e++)
+        sum += (a[e] - b[e]) * (a[e] - b[e]);
+    return sum;
+}
+
+static verdict judge(const ech_canon *canon, const double *got, const double *one,
+                     const double *exact)
+{
+    verdict v = {0.0, 0.0, ""};
+    double all_got = 0.0;
+    double all_one = 0.0;
+    for (int k = 0; k < canon->n_params; k++) {
+        const ech_param *p = &canon->param[k];
+        const int64_t at = p->offset;
+        const double d_got = distance_sq(got + at, exact + at, p->elems);
+        const double d_one = distance_sq(one + at, exact + at, p->elems);
+        const double ratio = sqrt(d_got / d_one);
+        all_got += d_got;
+        all_one += d_one;
+        if (!(ratio <= v.worst)) { /* NaN is worst */
+            v.worst = ratio;
+            memcpy(v.where, p->name, sizeof v.where);
+        }
+    }
+    v.all = sqrt(all_got / all_one);
+    return v;
+}
+
+static bool is_held(verdict v)
+{
+    return v.all <= most_of_all && v.worst <= most_of_one;
+}
+
+/* The largest ratios met, printed at the end. */
+static verdict gradients_met, weights_met;
+
+static void note(verdict *met, verdict v)
+{
+    met->all = fmax(met->all, v.all);
+    if (v.worst > met->worst) {
+        met->worst = v.worst;
+        memcpy(met->where, v.where, sizeof met->where);
+    }
+}
+
+static void expect_held(verdict v, verdict *met, const tiny_spec *s, const char *what)
+{
+    note(met, v);
+    if (!is_held(v))
+        fail_msg("model %d, dp %d, accumulation %d, kernels %s: %s are %.3f times as far from fp64 "
+                 "as one rank's, '%s' %.3f times",
+                 (int)s->kind, s->dp, s->accumulation, s->kernels ? s->kernels->name : "ref", what,
+                 v.all, v.where, v.worst);
+}
+
+static void check_layout(const tiny_spec *spec, const outcome *one, const outcome *exact)
+{
+    tiny_run run;
+    tiny_start(spec, &run);
+    const ech_session *s = run.session;
+    for (int i = 0; i < STEPS; i++) {
+        tiny_feed(&run, i, half, NULL);
+        (void)tiny_step(&run, i, 0.05);
+        for (int r = 0; r < spec->dp; r++) {
+            double *got = widened(s, ech_session_grads(run.session, r));
+            expect_held(judge(&s->canon, got, one->grads[i], exact->grads[i]), &gradients_met, spec,
+                        "gradients");
+            free(got);
+        }
+    }
+    for (int r = 0; r < spec->dp; r++) {
+        double *got = widened(s, ech_session_params(run.session, r));
+        expect_held(judge(&s->canon, got, one->params, exact->params), &weights_met, spec,
+                    "weights");
+        free(got);
+    }
+    tiny_stop(&run);
+}
+
+static tiny_spec spec_of(tiny_kind kind, const ech_kernel_set *kernels)
+{
+    tiny_spec spec = tiny_spec_default();
+    spec.kind = kind;
+    spec.real = ECH_F32;
+    spec.kernels = kernels;
+    spec.dropout = kind == TINY_GPT2 || kind == TINY_LLAMA ? 0.2 : 0.0;
+    return spec;
+}
+
+/* One rank in fp32 with these kernels, and in fp64 with the reference ones. */
+static void run_both(tiny_spec spec, outcome *one, outcome *exact)
+{
+    double *start;
+    *one = run_one(spec, ECH_F32, &start);
+    spec.kernels = NULL;
+    *exact = run_one(spec, ECH_F64, &start);
+    free(start);
+}
+
+static void check_all_layouts(tiny_kind kind, const ech_kernel_set *kernels)
+{
+    static const int accumulations[] = {1, 2, 5};
+    tiny_spec spec = spec_of(kind, kernels);
+    outcome one;
+    outcome exact;
+    run_both(spec, &one, &exact);
+    for (int dp = 1; dp <= 4; dp++)
+        for (int a = 0; a < 3; a++) {
+            spec.dp = dp;
+            spec.accumulation = accumulations[a];
+            spec.rows = ROWS / (dp * accumulations[a]);
+            spec.all_forward_first = a == 1;
+            check_layout(&spec, &one, &exact);
+        }
+    outcome_fini(&one);
+    outcome_fini(&exact);
+}
+
+static void check_all_models(const ech_kernel_set *kernels)
+{
+    gradients_met = weights_met = (verdict){0.0, 0.0, ""};
+    for (int kind = 0; kind < N_TINY; kind++)
+        check_all_layouts((tiny_kind)kind, kernels);
+    (void)printf("kernels %s, times one rank's error at most: gradients %.3f, '%s' %.3f; weights "
+                 "%.3f, '%s' %.3f\n",
+                 kernels ? kernels->name : "ref", gradients_met.all, gradients_met.where,
+                 gradients_met.worst, weights_met.all, weights_met.where, weights_met.worst);
+}
+
+static void test_ref_kernels(void **state)
+{
+    (void)state;
+    check_all_models(NULL);
+}
+
+static void test_fast_kernels(void **state)
+{
+    (void)state;
+    if (!fast[0] && !fast[1])
+        skip(); /* main has said why */
+    for (int i = 0; i < 2; i++)
+        if (fast[i])
+            check_all_models(fast[i]);
+}
+
+/* The rule sees a wrong factor: of one tensor by a ten thousandth, of everything by a hundred
+ * thousandth, and the one a doubled reduction makes. */
+static void test_a_wrong_factor_is_seen(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < N_TINY; kind++) {
+        const ech_model model = tiny_model((tiny_kind)kind, 0.0);
+        ech_canon canon;
+        outcome one;
+        outcome exact;
+        assert_ok(ech_canon_create(&model, &canon));
+        run_both(spec_of((tiny_kind)kind, NULL), &one, &exact);
+        double *wrong = malloc((size_t)canon.elems * sizeof *wrong);
+        for (int k = 0; k < canon.n_params; k++) {
+            const ech_param *p = &canon.param[k];
+            memcpy(wrong, one.grads[0], (size_t)canon.elems * sizeof *wrong);
+            assert_true(is_held(judge(&canon, wrong, one.grads[0], exact.grads[0])));
+            for (int64_t e = p->offset; e < p->offset + p->elems; e++)
+                wrong[e] *= 1.0 + 1e-4;
+            const verdict v = judge(&canon, wrong, one.grads[0], exact.grads[0]);
+            assert_true(v.worst > most_of_one);
+            assert_string_equal(v.where, p->name);
+        }
+        for (int64_t e = 0; e < canon.elems; e++)
+            wrong[e] = one.grads[0][e] * (1.0 + 1e-5);
+        assert_true(judge(&canon, wrong, one.grads[0], exact.grads[0]).all > most_of_all);
+        for (int64_t e = 0; e < canon.elems; e++)
+            wrong[e] = one.grads[0][e] * 2.0;
+        assert_true(judge(&canon, wrong, one.grads[0], exact.grads[0]).all > 1e5);
+        free(wrong);
+        outcome_fini(&one);
+        outcome_fini(&exact);
+        ech_canon_fini(&canon);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ref_kernels),
+        cmocka_unit_test(test_fast_kernels),
+        cmocka_unit_test(test_a_wrong_factor_is_seen),
+    };
+    for (int i = 0; i < 2; i++)
+        if (ech_module_kernels(modules[i], &fast[i]) < 0)
+            (void)fprintf(stderr, "kernels %s are left out: %s\n", modules[i], ech_error_message());
+        else if (fast[i]->start && fast[i]->start(NULL, 1) < 0)
+            return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    for (int i = 0; i < 2; i++)
+        if (fast[i] && fast[i]->stop)
+            fast[i]->stop();
+    return failed;
+}

@@ -1,0 +1,68 @@
+/* Tiny models and sessions for tests: one line makes a run of n virtual ranks. */
+#ifndef TESTS_TINY_H
+#define TESTS_TINY_H
+
+#include "train/session.h" /* ech_session */
+
+/* What kind of tiny model. */
+typedef enum tiny_kind {
+    TINY_GPT2,
+    TINY_LLAMA, /* rotary pairs are neighbours */
+    TINY_QWEN,
+    TINY_TIED_LLAMA,
+    N_TINY
+} tiny_kind;
+
+ech_model tiny_model(tiny_kind kind, double dropout);
+
+/* A run of dp virtual ranks. */
+typedef struct tiny_spec {
+    tiny_kind kind;
+    double dropout;
+    int dp, accumulation;
+    int64_t rows; /* sequences a micro-batch */
+    int64_t seq;
+    ech_dtype real;
+    ech_update_rule optim;
+    int64_t bucket_bytes;
+    bool all_forward_first, poison, has_eval;
+    const ech_kernel_set *kernels;
+    const struct lazy_gate *gate; /* messages move only while it is open; NULL: always */
+} tiny_spec;
+
+typedef struct tiny_run {
+    ech_transport *transport[64];
+    int dp;
+    ech_session *session;
+} tiny_run;
+
+tiny_spec tiny_spec_default(void);
+void tiny_start(const tiny_spec *spec, tiny_run *out);
+
+/* The session alone, on transports of the caller's (one of a process over MPI). */
+void tiny_start_on(const tiny_spec *spec, ech_transport *const *transport, int n_local,
+                   ech_session **out);
+void tiny_stop(tiny_run *run);
+
+/* Tokens of global row j and their labels, masked by keep(row, position): a fixed pseudo-text. */
+typedef bool (*tiny_keep)(int64_t row, int64_t position, void *user);
+void tiny_feed(tiny_run *run, int step, tiny_keep keep, void *user);
+
+/* Largest relative difference of two canonical vectors, parameter by parameter:
+ * |a - b| / max(|b|, 1e-6 |all b|). */
+double tiny_difference(const ech_session *s, const void *a, const void *b);
+
+/* One step with these settings; fails the test on an error. */
+ech_step_result tiny_step(tiny_run *run, int64_t step, double lr);
+
+/* Put another program in place of the session's training step (moved in; *p is zeroed): same state
+ * slots, engines made anew, state kept. */
+void tiny_replace(tiny_run *run, ech_program *p);
+
+/* One step that may fail. */
+ech_status tiny_try_step(tiny_run *run, int64_t step, double lr, ech_step_result *out);
+
+/* Fail with the message of the last error. */
+void tiny_ok(ech_status st, const char *what);
+
+#endif
