@@ -1,0 +1,282 @@
+#include "cli/run_setup.h"
+#include "base/checked.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "engine/module.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
+#include "measure/machine.h"
+#include "train/loop.h"
+#include "train/weights.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_CPUS = CPU_SETSIZE };
+
+/* --- transports --- */
+
+static const char *transport_name(const ech_run_request *r)
+{
+    return r->transport ? r->transport : r->ranks > 1 ? "mpi" : "self";
+}
+
+static bool is_among(const char *name, const char *const *known, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, known[i]) == 0)
+            return true;
+    return false;
+}
+
+ech_status ech_run_setup_check(const ech_run_request *r)
+{
+    static const char *const transports[] = {"self", "inproc", "mpi"};
+    static const char *const kernels[] = {"auto", "cpu", "ref"};
+    const char *name = transport_name(r);
+    ECH_CHECK(is_among(name, transports, 3), ECH_E_USAGE,
+              "--transport %s: wanted self, inproc or mpi", name);
+    ECH_CHECK(r->place->size == 1 || strcmp(name, "mpi") == 0, ECH_E_USAGE,
+              "--transport %s is one process, %s started %d: each would be a whole run in the same "
+              "folders; wanted mpi, or echelon by itself",
+              name, ech_launcher_name(r->place->launcher), r->place->size);
+    ECH_CHECK(strcmp(name, "self") != 0 || r->ranks == 1, ECH_E_USAGE,
+              "--transport self has one rank, %d were asked for", r->ranks);
+    ECH_CHECK(is_among(r->kernels, kernels, 3), ECH_E_USAGE,
+              "--kernels %s: wanted auto, cpu or ref", r->kernels);
+    ECH_CHECK(strcmp(r->kernels, "cpu") != 0 || r->cfg->precision.compute == ECH_COMPUTE_FP32,
+              ECH_E_USAGE, "--kernels cpu computes in fp32; wanted auto or ref for this precision");
+    return ECH_OK;
+}
+
+static ech_status open_transports(const ech_run_request *r, ech_run_setup *s)
+{
+    const char *name = transport_name(r);
+    const bool is_inproc = strcmp(name, "inproc") == 0;
+    s->world = r->ranks;
+    s->n_local = is_inproc ? r->ranks : 1;
+    s->transport_name = name;
+    ECH_TRY(ech_calloc((size_t)s->n_local, sizeof(ech_transport *), &s->transport));
+    if (is_inproc)
+        return ech_transport_inproc(r->ranks, s->transport);
+    if (strcmp(name, "self") == 0)
+        return ech_transport_self(s->transport);
+    ECH_TRY(ech_module_transport("mpi", s->transport));
+    s->transport[0]->deadline_s = r->cfg->faults.watchdog_s;
+    ech_log_set_rank(s->transport[0]->rank);
+    ECH_CHECK(s->transport[0]->size == r->ranks, ECH_E_ENV,
+              "MPI has %d ranks, the launcher said %d", s->transport[0]->size, r->ranks);
+    return ECH_OK;
+}
+
+ech_status ech_run_setup_compare(ech_run_setup *s, uint64_t mine, const char *what)
+{
+    uint64_t *all = NULL;
+    ech_transport *t = s->transport[0];
+    if (s->n_local > 1 || t->size == 1)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    ech_status st = t->exchange(t, &mine, sizeof mine, all);
+    for (int i = 0; i < t->size && st >= 0; i++)
+        if (all[i] != all[0])
+            st = ECH_RAISE(ECH_E_CONFIG, "rank %d has %s than rank 0", i, what);
+    s->is_agreed_failure = st == ECH_E_CONFIG;
+    free(all);
+    return st;
+}
+
+/* Different configurations would train different models or hang: compare their resolved forms. */
+static ech_status compare_configs(const ech_run_request *r, ech_run_setup *s)
+{
+    ech_text json = {0};
+    ech_config_to_json(r->cfg, &json);
+    ech_text_add(&json, " steps %lld kernels %s", (long long)r->steps, r->kernels);
+    const uint64_t mine = ech_hash64(ech_text_get(&json), json.bytes);
+    ech_text_fini(&json);
+    return ech_run_setup_compare(s, mine, "another configuration, --steps or --kernels");
+}
+
+/* --- kernels --- */
+
+static void warn_of_wide_heads(const ech_model *m)
+{
+    if (m->head_dim > ECH_CPU_HEAD_DIM_MAX)
+        ech_log_root(ECH_LOG_WARN,
+                     "head_dim %lld is above the fast kernels' %d: attention runs on the reference "
+                     "kernel, on one thread",
+                     (long long)m->head_dim, ECH_CPU_HEAD_DIM_MAX);
+}
+
+static ech_status choose_kernels(const ech_run_request *r, ech_run_setup *s)
+{
+    const bool is_auto = strcmp(r->kernels, "auto") == 0;
+    s->kernels_name = "ref";
+    if (strcmp(r->kernels, "ref") == 0 ||
+        (is_auto && r->cfg->precision.compute == ECH_COMPUTE_FP64))
+        return ECH_OK;
+    const ech_status st = ech_module_kernels("cpu", &s->kernels);
+    if (st < 0 && is_auto) {
+        ech_log_root(ECH_LOG_WARN,
+                     "fast kernels are not to be had, the reference ones are used: %s",
+                     ech_error_message());
+        ech_error_clear();
+        return ECH_OK;
+    }
+    if (st >= 0) {
+        s->kernels_name = "cpu";
+        warn_of_wide_heads(&r->cfg->model);
+    }
+    return st;
+}
+
+/* This rank's share of the processors that the process may use, dealt out by local rank; at most as
+ * many as a team has members, which is also the largest run.threads. */
+static int share_of_cpus(const ech_run_request *r, int cpus[ECH_TEAM_MAX])
+{
+    cpu_set_t set;
+    int n = 0;
+    int all[MAX_CPUS];
+    const ech_launch_place *p = r->place;
+    const int locals = p->local_size > 0 ? p->local_size : 1;
+    const int me = p->local_rank >= 0 ? p->local_rank : 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        CPU_ZERO(&set);
+    for (size_t c = 0; c < MAX_CPUS; c++)
+        if (CPU_ISSET(c, &set))
+            all[n++] = (int)c;
+    const int64_t asked = r->cfg->run.threads;
+    int threads = asked > 0 ? (int)asked : n / locals;
+    threads = threads < 1 ? 1 : threads > ECH_TEAM_MAX ? ECH_TEAM_MAX : threads;
+    for (int i = 0; i < threads; i++)
+        cpus[i] = n ? all[(me * threads + i) % n] : i;
+    return threads;
+}
+
+static ech_status start_threads(const ech_run_request *r, ech_run_setup *s)
+{
+    int cpus[ECH_TEAM_MAX];
+    s->threads = share_of_cpus(r, cpus);
+    if (!s->kernels) {
+        s->threads = 1; /* the reference kernels are not threaded */
+        return ECH_OK;
+    }
+    /* more ranks than processors must be free to move */
+    const bool binds =
+        r->cfg->run.bind == ECH_BIND_CORE && (s->threads > 1 || r->place->local_size < 2);
+    if (!s->kernels->start)
+        return ECH_OK;
+    return s->kernels->start(binds ? cpus : NULL, s->threads);
+}
+
+/* --- memory --- */
+
+/* Read before the first message, and so before any rank of this machine has taken its share. */
+static size_t share_of_memory(int ranks_here)
+{
+    ech_machine m;
+    ech_machine_get(&m);
+    int64_t bytes = m.available_bytes;
+    if (m.limit_bytes > 0 && (bytes < 0 || m.limit_bytes < bytes))
+        bytes = m.limit_bytes;
+    return bytes > 0 ? (size_t)(bytes / ranks_here) : 0;
+}
+
+ech_session_config ech_run_session_config(const ech_config *cfg, const ech_run_setup *setup)
+{
+    ech_session_config c = ech_loop_session_config(cfg, setup->kernels, setup->threads);
+    const size_t headroom = (size_t)cfg->memory.headroom_bytes;
+    size_t *cap = &c.compile.cap_bytes[ECH_SPACE_DEVICE];
+    if (!*cap && setup->memory_bytes)
+        *cap = setup->memory_bytes > headroom ? setup->memory_bytes - headroom : 1;
+    return c;
+}
+
+/* --- the whole --- */
+
+ech_status ech_run_setup_open(const ech_run_request *r, ech_run_setup *out)
+{
+    ech_status st = ech_run_setup_check(r);
+    const bool is_inproc = strcmp(transport_name(r), "inproc") == 0;
+    out->memory_bytes = share_of_memory(is_inproc                  ? r->ranks
+                                        : r->place->local_size > 0 ? r->place->local_size
+                                                                   : 1);
+    if (st >= 0)
+        st = open_transports(r, out);
+    if (st >= 0)
+        st = compare_configs(r, out);
+    if (st >= 0) {
+        st = choose_kernels(r, out);
+        if (st >= 0)
+            st = start_threads(r, out);
+        st = ech_run_setup_agree(out, st);
+    }
+    return st;
+}
+
+void ech_run_setup_close(ech_run_setup *s)
+{
+    if (s->kernels && s->kernels->stop)
+        s->kernels->stop();
+    for (int i = 0; s->transport && i < s->n_local; i++)
+        if (s->transport[i])
+            s->transport[i]->destroy(s->transport[i]);
+    free(s->transport);
+    s->transport = NULL;
+    s->n_local = 0;
+}
+
+ech_status ech_run_setup_agree(ech_run_setup *s, ech_status mine)
+{
+    int32_t *all = NULL;
+    ech_transport *t = s->transport[0];
+    if (s->n_local > 1 || t->size == 1)
+        return mine;
+    const int32_t value = mine;
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    const ech_status st = t->exchange(t, &value, sizeof value, all);
+    int first = 0; /* rank that failed */
+    while (st >= 0 && first < t->size && all[first] >= 0)
+        first++;
+    const ech_status theirs = st >= 0 && first < t->size ? (ech_status)all[first] : ECH_OK;
+    free(all);
+    ECH_TRY(st);
+    s->is_agreed_failure = theirs < 0;
+    if (theirs < 0 && mine >= 0)
+        return ECH_RAISE(theirs, "rank %d could not start: %s", first, ech_status_text(theirs));
+    if (mine < 0 && t->rank == first && first > 0) /* rank 0 does not know what it was */
+        ech_log(ECH_LOG_ERROR, "%s", ech_error_message());
+    return mine;
+}
+
+ech_status ech_run_setup_agree_on_root(ech_run_setup *s, ech_status mine)
+{
+    s->transport[0]->spares_root = true;
+    const ech_status st = ech_run_setup_agree(s, mine);
+    s->transport[0]->spares_root = false;
+    return st;
+}
+
+/* Files are opened and programs compiled once here, so that what is wrong with them is said once
+ * and nothing is started. */
+static ech_status check_run(const ech_config *cfg, int ranks_here)
+{
+    ech_feed feed;
+    const ech_run_setup setup = {.threads = 1, .memory_bytes = share_of_memory(ranks_here)};
+    const ech_session_config session = ech_run_session_config(cfg, &setup);
+    const char *weights = ech_weights_of_config(cfg);
+    ECH_TRY(ech_session_check(&session));
+    if (weights)
+        ECH_TRY(ech_weights_check(weights, &cfg->model));
+    ECH_TRY(ech_feed_open(cfg, true, &feed));
+    ech_feed_close(&feed);
+    return ECH_OK;
+}
+
+ech_status ech_run_launch(int argc, char **argv, int ranks, const char *hostfile,
+                          const ech_config *cfg, int *code)
+{
+    ECH_TRY(check_run(cfg, hostfile ? 1 : ranks)); /* a host of several may hold one rank */
+    return ech_launch_run(&(ech_launch_request){ranks, hostfile, argc, argv}, code);
+}

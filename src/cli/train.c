@@ -1,0 +1,408 @@
+/* echelon train: reads the configuration, starts or joins the ranks, runs the loop, tells of it. */
+#include "base/checked.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/launch.h"
+#include "cli/run_setup.h"
+#include "engine/virtual.h"
+#include "report/run_folder.h"
+#include "report/train_events.h"
+#include "train/checkpoint.h"
+#include "train/loop.h"
+#include "train/weights.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct train_options {
+    const char *config;
+    const char *hostfile, *resume, *transport, *dump_grads, *kernels;
+    const char *trace, *report;
+    int64_t ranks, steps;
+    bool json, json_ranks, verify_plan;
+    ech_opt_list sets;
+} train_options;
+
+static volatile sig_atomic_t stop_requested;
+
+/* The first signal asks for a checkpoint and an orderly end at the next common point, the second
+ * ends the process at once. */
+static void on_signal(int sig)
+{
+    if (stop_requested) {
+        (void)signal(sig, SIG_DFL);
+        (void)raise(sig);
+    }
+    stop_requested = 1;
+}
+
+static void catch_signals(void)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    /* SA_RESTART: a write to a slow reader goes on where it was */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        (void)sigaction(signals[i], &action, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+/* --- options --- */
+
+static const int64_t NOT_GIVEN = INT64_MIN;
+
+static ech_status parse(int argc, char **argv, train_options *o)
+{
+    ech_opt_list words = {0};
+    const ech_opt opts[] = {
+        {"ranks", ECH_OPT_INT, &o->ranks},
+        {"hostfile", ECH_OPT_STRING, &o->hostfile},
+        {"set", ECH_OPT_LIST, &o->sets},
+        {"steps", ECH_OPT_INT, &o->steps},
+        {"resume", ECH_OPT_STRING, &o->resume},
+        {"trace", ECH_OPT_STRING, &o->trace},
+        {"report", ECH_OPT_STRING, &o->report},
+        {"verify-plan", ECH_OPT_FLAG, &o->verify_plan},
+        {"transport", ECH_OPT_STRING, &o->transport},
+        {"kernels", ECH_OPT_STRING, &o->kernels},
+        {"dump-grads", ECH_OPT_STRING, &o->dump_grads},
+        {"json", ECH_OPT_FLAG, &o->json},
+        {"json-ranks", ECH_OPT_FLAG, &o->json_ranks},
+    };
+    *o = (train_options){
+        .resume = "auto", .kernels = "auto", .ranks = NOT_GIVEN, .steps = NOT_GIVEN};
+    ech_status st = ech_opt_parse(argc, argv, opts, sizeof opts / sizeof opts[0], &words);
+    if (st >= 0 && words.n != 1)
+        st = ECH_RAISE(ECH_E_USAGE,
+                       "train wants one configuration, got %zu; see 'echelon help train'", words.n);
+    if (st >= 0)
+        o->config = words.item[0];
+    ech_opt_list_fini(&words);
+    return st;
+}
+
+static ech_status refuse_unbuilt(const train_options *o)
+{
+    ECH_CHECK(!o->trace, ECH_E_UNSUPPORTED, "--trace is not built yet");
+    ECH_CHECK(!o->report, ECH_E_UNSUPPORTED, "--report is not built yet");
+    ECH_CHECK(!o->verify_plan, ECH_E_UNSUPPORTED, "--verify-plan is not built yet");
+    ECH_CHECK(strcmp(o->resume, "auto") == 0 || strcmp(o->resume, "no") == 0, ECH_E_UNSUPPORTED,
+              "--resume %s: resuming is not built yet, a run starts anew; wanted auto or no",
+              o->resume);
+    return ECH_OK;
+}
+
+/* What can be said of the options alone; those not given become 0. */
+static ech_status check_options(train_options *o)
+{
+    ECH_TRY(refuse_unbuilt(o));
+    ECH_CHECK(!o->hostfile || o->ranks != NOT_GIVEN, ECH_E_USAGE, "--hostfile wants --ranks");
+    ECH_CHECK(o->ranks == NOT_GIVEN || (o->ranks >= 1 && o->ranks <= ECH_MAX_VIRTUAL), ECH_E_USAGE,
+              "--ranks %lld: wanted 1..%d", (long long)o->ranks, ECH_MAX_VIRTUAL);
+    ECH_CHECK(o->steps == NOT_GIVEN || o->steps >= 1, ECH_E_USAGE,
+              "--steps %lld: wanted a step >= 1 to stop at", (long long)o->steps);
+    o->json |= o->json_ranks;
+    o->ranks = o->ranks == NOT_GIVEN ? 0 : o->ranks;
+    o->steps = o->steps == NOT_GIVEN ? 0 : o->steps;
+    return ECH_OK;
+}
+
+/* --- events for people --- */
+
+typedef struct teller {
+    ech_train_sink json; /* run folder's file and, with --json, stdout */
+    bool is_json;
+    int64_t steps;
+} teller;
+
+static ech_status print_line(const char *line, void *user)
+{
+    (void)user;
+    const bool ok = fputs(line, stdout) >= 0 && fputc('\n', stdout) >= 0 && fflush(stdout) == 0;
+    ECH_CHECK(ok, ECH_E_IO, "standard output cannot be written");
+    return ECH_OK;
+}
+
+static void print_memory(const ech_prediction *p)
+{
+    char a[32];
+    char b[32];
+    for (int s = 0; s < ECH_N_SPACES; s++) {
+        if (!p->memory[s].arena)
+            continue;
+        (void)printf("predicted %s memory of a rank: %s at the peak, arena %s\n",
+                     ech_space_name((ech_space)s),
+                     ech_format_bytes((double)p->memory[s].total, a, sizeof a),
+                     ech_format_bytes((double)p->memory[s].arena, b, sizeof b));
+        for (int c = 0; c < ECH_N_CLASSES; c++)
+            if (p->memory[s].at_peak[c])
+                (void)printf("  %-12s %15zu bytes\n", ech_class_name((ech_class)c),
+                             p->memory[s].at_peak[c]);
+    }
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (p->traffic[x].wire_bytes)
+            (void)printf("predicted traffic over %s: %lld bytes sent by a rank in a step\n",
+                         ech_axis_name((ech_axis)x), (long long)p->traffic[x].wire_bytes);
+}
+
+static ech_status tell_start(void *user, const ech_event_start *e)
+{
+    const teller *t = user;
+    ECH_TRY(t->json.start(t->json.user, e));
+    if (t->is_json)
+        return ECH_OK;
+    (void)printf("%lld parameters, %d rank%s (%s), kernels %s, %d thread%s a rank\n",
+                 (long long)e->params, e->ranks, e->ranks == 1 ? "" : "s", e->transport, e->kernels,
+                 e->threads, e->threads == 1 ? "" : "s");
+    print_memory(e->predicted);
+    return ECH_OK;
+}
+
+static ech_status tell_step(void *user, const ech_event_step *e)
+{
+    const teller *t = user;
+    ECH_TRY(t->json.step(t->json.user, e));
+    if (!t->is_json)
+        (void)printf("step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  %.3f s%s\n",
+                     (long long)e->step, (long long)t->steps, e->loss, e->grad_norm, e->lr,
+                     e->tokens_per_s, e->step_s, e->skipped ? "  (no update)" : "");
+    (void)fflush(stdout);
+    return ECH_OK;
+}
+
+static ech_status tell_eval(void *user, const ech_event_eval *e)
+{
+    const teller *t = user;
+    ECH_TRY(t->json.eval(t->json.user, e));
+    if (!t->is_json)
+        (void)printf("held-out loss after step %lld: %.4f nats a token, perplexity %.2f\n",
+                     (long long)e->step, e->loss, e->perplexity);
+    return ECH_OK;
+}
+
+static ech_status tell_checkpoint(void *user, const ech_event_checkpoint *e)
+{
+    const teller *t = user;
+    ECH_TRY(t->json.checkpoint(t->json.user, e));
+    if (!t->is_json)
+        (void)printf("weights of step %lld in %s (%.2f s)\n", (long long)e->step, e->path,
+                     e->write_s);
+    return ECH_OK;
+}
+
+static ech_status tell_fault(void *user, const ech_event_fault *e)
+{
+    const teller *t = user;
+    return t->json.fault(t->json.user, e);
+}
+
+static ech_status tell_end(void *user, const ech_event_end *e)
+{
+    const teller *t = user;
+    const ech_engine_memory *m = &e->memory[ECH_SPACE_DEVICE];
+    ECH_TRY(t->json.end(t->json.user, e));
+    if (t->is_json)
+        return ECH_OK;
+    (void)printf(
+        "memory of rank 0: predicted %zu, allocated %zu bytes; largest difference over ranks "
+        "and classes %lld\n",
+        e->predicted->memory[ECH_SPACE_DEVICE].total, m->total, (long long)e->memory_diff_bytes);
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (e->sent->wire_bytes[x])
+            (void)printf("traffic over %s in the last step: predicted %lld, sent %lld bytes\n",
+                         ech_axis_name((ech_axis)x), (long long)e->predicted->traffic[x].wire_bytes,
+                         (long long)e->sent->wire_bytes[x]);
+    (void)printf("largest difference in traffic over ranks, groups and steps: %lld bytes\n",
+                 (long long)e->comm_diff_bytes);
+    (void)printf("of the steps' time: kernels %.1f %%, messages %.1f %%, waiting %.1f %%, executor "
+                 "%.2f %%\n",
+                 100.0 * e->kernel_share, 100.0 * e->comm_share, 100.0 * e->blocked_share,
+                 100.0 * (1.0 - e->kernel_share - e->comm_share - e->blocked_share));
+    return ECH_OK;
+}
+
+/* --- one process of the run --- */
+
+typedef struct process {
+    const train_options *o;
+    ech_config cfg;
+    ech_run_setup setup;
+    ech_feed feed;
+    ech_session *session;
+    ech_metrics *metrics;
+    teller teller;
+    const char *weights; /* folder the run starts from, borrowed; NULL: the seed */
+    uint64_t weights_hash;
+    int argc;
+    char **argv;
+} process;
+
+static ech_status open_outputs(process *p)
+{
+    char path[4096];
+    const ech_run_facts facts = {&p->cfg,
+                                 p->argc,
+                                 (const char *const *)p->argv,
+                                 p->setup.world,
+                                 p->setup.transport_name,
+                                 p->setup.kernels_name,
+                                 p->weights,
+                                 p->weights_hash};
+    ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads));
+    ECH_TRY(ech_run_folder_create(&facts));
+    ECH_TRY(ech_run_metrics_path(&p->cfg, path, sizeof path));
+    ECH_TRY(ech_metrics_create(path, p->o->json ? print_line : NULL, NULL, &p->metrics));
+    p->teller = (teller){ech_train_events_sink(p->metrics), p->o->json, p->cfg.train.steps};
+    if (p->o->steps > 0)
+        p->teller.steps = p->o->steps;
+    return ECH_OK;
+}
+
+/* Weights of a folder that the model names.  Each rank reads its own copy of the files, so what it
+ * found there is compared. */
+static ech_status start_weights(process *p)
+{
+    const ech_session *s = p->session;
+    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(s->config.compile.block.real);
+    p->weights = ech_weights_of_config(&p->cfg);
+    if (p->weights)
+        ECH_TRY(ech_run_setup_agree(&p->setup, ech_weights_start(p->weights, p->session)));
+    p->weights_hash = ech_hash64(ech_session_params(p->session, 0), bytes);
+    ECH_TRY(ech_run_setup_compare(&p->setup, p->weights_hash, "other weights to start from"));
+    if (p->weights)
+        ech_log_root(ECH_LOG_INFO, "starts from the weights in %s", p->weights);
+    return ECH_OK;
+}
+
+/* What every rank can do alone is done first and agreed on, so that all of them go on or none. */
+static ech_status prepare(process *p)
+{
+    const ech_session_config sc = ech_run_session_config(&p->cfg, &p->setup);
+    const bool scans = p->setup.transport[0]->rank == 0 && !ech_launch_is_checked();
+    ech_status st = ech_feed_open(&p->cfg, scans, &p->feed);
+    ECH_TRY(ech_run_setup_agree_on_root(&p->setup, st));
+    st = ech_session_create(&sc, p->setup.transport, p->setup.n_local, &p->session);
+    ECH_TRY(ech_run_setup_agree(&p->setup, st));
+    ECH_TRY(start_weights(p));
+    if (p->setup.transport[0]->rank == 0)
+        st = open_outputs(p);
+    return ech_run_setup_agree_on_root(&p->setup, st);
+}
+
+static ech_status run_loop(process *p, ech_loop_end *end)
+{
+    ECH_TRY(prepare(p));
+    const ech_loop_config lc = {
+        .cfg = &p->cfg,
+        .session = p->session,
+        .feed = &p->feed,
+        .steps = p->o->steps > 0 ? p->o->steps : p->cfg.train.steps,
+        .dump_grads = p->o->dump_grads,
+        .stop = &stop_requested,
+        .transport = p->setup.transport_name,
+        .kernels = p->setup.kernels_name,
+        .wants_ranks = p->o->json_ranks,
+        .sink = {&p->teller, tell_start, tell_step, tell_eval, tell_checkpoint, tell_fault,
+                 tell_end},
+    };
+    return ech_loop_run(&lc, end);
+}
+
+static bool others_may_wait(const ech_run_setup *s)
+{
+    return s->world > 1 && s->n_local == 1 && s->transport && s->transport[0] &&
+           s->transport[0]->abort && !s->is_agreed_failure;
+}
+
+static ech_status run_process(process *p, const ech_run_request *request, int *code)
+{
+    ech_loop_end end = ECH_LOOP_FINISHED;
+    catch_signals();
+    ech_status st = ech_run_setup_open(request, &p->setup);
+    if (st >= 0)
+        st = run_loop(p, &end);
+    ech_session_destroy(&p->session);
+    ech_feed_close(&p->feed);
+    ech_metrics_destroy(&p->metrics);
+    if (st < 0 && others_may_wait(&p->setup)) {
+        /* the other ranks may be waiting for this one: say why, then end the job */
+        *code = ech_cli_fail(st);
+        ech_launch_say_ended(*code);
+        (void)fflush(stdout);
+        p->setup.transport[0]->abort(p->setup.transport[0], *code);
+    }
+    ech_run_setup_close(&p->setup);
+    *code = end == ECH_LOOP_STOPPED ? 5 : 0;
+    return st;
+}
+
+static ech_status run(int argc, char **argv, const train_options *o, int *code)
+{
+    const ech_launch_place place = ech_launch_detect();
+    const bool is_inproc = o->transport && strcmp(o->transport, "inproc") == 0;
+    const int ranks = place.launcher != ECH_LAUNCHER_NONE ? place.size
+                      : o->ranks                          ? (int)o->ranks
+                                                          : 1;
+    process p = {.o = o, .argc = argc, .argv = argv};
+    const ech_config_source source = {.path = o->config,
+                                      .sets = o->sets.item,
+                                      .n_sets = o->sets.n,
+                                      .ranks = ranks,
+                                      .needs_data = true};
+    ECH_TRY(ech_launch_check(&place, place.launcher != ECH_LAUNCHER_NONE ? o->ranks : 0));
+    ech_status st = ech_config_load(&source, &p.cfg);
+    if (st < 0)
+        return st;
+    const ech_run_request request = {.place = &place,
+                                     .ranks = ranks,
+                                     .steps = o->steps,
+                                     .transport = o->transport,
+                                     .kernels = o->kernels,
+                                     .cfg = &p.cfg};
+    const bool starts = place.launcher == ECH_LAUNCHER_NONE && ranks > 1 && !is_inproc;
+    st = ech_run_setup_check(&request);
+    if (st >= 0 && starts)
+        st = ech_run_launch(argc, argv, ranks, o->hostfile, &p.cfg, code);
+    else if (st >= 0)
+        st = run_process(&p, &request, code);
+    ech_config_fini(&p.cfg);
+    return st;
+}
+
+static int cmd_train(int argc, char **argv)
+{
+    train_options o;
+    int code = 0;
+    ech_status st = parse(argc, argv, &o);
+    if (st >= 0)
+        st = check_options(&o);
+    if (st >= 0)
+        st = run(argc, argv, &o, &code);
+    ech_opt_list_fini(&o.sets);
+    return st < 0 ? ech_cli_fail(st) : code;
+}
+
+const ech_command ech_command_train = {
+    "train",
+    "trains a model from a configuration",
+    "Usage: echelon train CONFIG [OPTIONS]\n"
+    "\n"
+    "Trains as CONFIG says ('echelon help config' lists every key).\n"
+    "\n"
+    "  --ranks N          starts N local ranks through mpirun; under mpirun or srun: joins them\n"
+    "  --hostfile FILE    hosts for the ranks, as mpirun reads it\n"
+    "  --set KEY=VALUE    overrides a key, such as optim.lr=1e-3; may be repeated\n"
+    "  --steps N          the step to stop at\n"
+    "  --resume auto|no   this version always starts anew\n"
+    "  --transport NAME   self, mpi, or inproc: virtual ranks in one process\n"
+    "  --kernels NAME     auto, cpu or ref\n"
+    "  --dump-grads FILE  gradients of the last step, safetensors with HF names\n"
+    "  --json             one event a line on stdout\n"
+    "  --json-ranks       the same; start and end give every rank's figures\n",
+    cmd_train,
+};

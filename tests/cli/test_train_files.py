@@ -1,0 +1,279 @@
+# RUN: np=1 timeout=120 tags=fast,mpi
+"""What a run writes: checkpoints (which are kept, what a failing save leaves, what is in them) and
+the gradients of --dump-grads, read here by a few lines of Python."""
+import array
+import json
+import math
+import os
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+
+from cli import ECHELON, clean_environment, expect, expect_in, failures, finish
+from training import MODELS, Place, has_mpi
+
+
+def read_safetensors(path):
+    """{name: (dtype, shape, values)}, and what stands in the file apart from them."""
+    with open(path, "rb") as file:
+        data = file.read()
+    n, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + n])
+    out = {}
+    for name, t in header.items():
+        if name != "__metadata__":
+            begin, end = t["data_offsets"]
+            values = array.array({"F32": "f", "F64": "d"}[t["dtype"]])
+            values.frombytes(data[8 + n + begin:8 + n + end])
+            out[name] = (t["dtype"], t["shape"], values)
+    return out, 8 + n
+
+
+def latest(place):
+    with open(place.path("ckpt", "latest")) as file:
+        return json.load(file)
+
+
+def kept(place):
+    names = sorted((n for n in os.listdir(place.path("ckpt")) if n != "latest"),
+                   key=lambda n: int(n[5:]))
+    expect("the newest", latest(place)["saved"], names)
+    for name in names:
+        expect(f"{name} is whole", os.path.exists(place.path("ckpt", name, "config.json")), True)
+    return [int(name[5:]) for name in names]
+
+
+def saved(place, steps, every, keep, *args, **more):
+    shutil.rmtree(place.path("ckpt"), ignore_errors=True)
+    config = place.config(train={"steps": steps},
+                          **more,
+                          checkpoint={
+                              "dir": "ckpt",
+                              "every_steps": every,
+                              "keep": keep
+                          })
+    return place.train(config, *args)
+
+
+def test_which_are_kept(place):
+    """In the order of numbers, not of names; the last step too; 0 is all of them."""
+    for steps, every, keep, want in [(11, 1, 1, [11]), (10, 1, 2, [9, 10]), (10, 3, 2, [9, 10]),
+                                     (5, 2, 0, [2, 4, 5]), (3, 1, 9, [1, 2, 3]), (4, 10, 1, [4])]:
+        run = saved(place, steps, every, keep)
+        expect(f"{steps} steps, every {every}, keep {keep}", (run.code, kept(place)), (0, want))
+    run = saved(place, 3, 0, 1)
+    expect("every 0: nothing at all", (run.code, os.path.exists(place.path("ckpt"))), (0, False))
+
+
+def test_the_newest_is_protected(place):
+    """A later number of another run stands in the way of nothing; other folders are left alone."""
+    saved(place, 1, 1, 0)
+    shutil.copytree(place.path("ckpt", "step-1"), place.path("other"))
+    run = saved(place, 1, 1, 0)
+    shutil.move(place.path("other"), place.path("ckpt", "step-5000"))
+    for name in ("notes", "step-", "step-x7"):
+        os.mkdir(place.path("ckpt", name))
+    config = place.config(train={"steps": 4},
+                          checkpoint={
+                              "dir": "ckpt",
+                              "every_steps": 2,
+                              "keep": 1
+                          })
+    run = place.train(config)
+    expect("stale number: exit", run.code, 0)
+    names = set(os.listdir(place.path("ckpt")))
+    expect("stale number: just written, and others'", names,
+           {"latest", "step-1", "step-4", "step-5000", "notes", "step-", "step-x7"})
+
+
+def opened(place):
+    """Name of the folder that `generate ckpt` opens: its refusal for want of a tokenizer tells."""
+    run = place.echelon("generate", "ckpt")
+    expect("no tokenizer: exit", run.code, 2)
+    found = re.search(r"ckpt/(step-\d+)", run.stderr)
+    return found[1] if found else run.stderr
+
+
+def test_a_shorter_run_after_a_longer_one(place):
+    """The newest is what was saved last, not the highest number; each run keeps its own."""
+    saved(place, 6, 2, 2)
+    expect("first run", latest(place), {"newest": "step-6", "saved": ["step-4", "step-6"]})
+    with open(place.path("ckpt", "step-6", "model.safetensors"), "rb") as file:
+        old = file.read()
+    config = place.config(train={"steps": 3},
+                          data={"seed": 2},
+                          checkpoint={
+                              "dir": "ckpt",
+                              "every_steps": 1,
+                              "keep": 1
+                          })
+    run = place.train(config)
+    expect("shorter run: exit", run.code, 0)
+    expect("warned once", run.stderr.count("checkpoints of an earlier run, up to step-6"), 1)
+    expect("what stands", set(os.listdir(place.path("ckpt"))),
+           {"latest", "step-3", "step-4", "step-6"})
+    expect("its newest", latest(place), {"newest": "step-3", "saved": ["step-3"]})
+    with open(place.path("ckpt", "step-6", "model.safetensors"), "rb") as file:
+        expect("the earlier run's is untouched", file.read() == old, True)
+    show = place.echelon("ckpt", "show", place.path("ckpt", "step-3"), "--json")
+    expect("whole", show.code, 0)
+    expect("generate opens", opened(place), "step-3")
+    with open(place.path("ckpt", "latest"), "w") as file:
+        file.write("{}")
+    refused = place.echelon("generate", "ckpt")
+    expect("a file `latest` of another make", refused.code, 2)
+    expect_in("a file `latest` of another make", "names no step-N folder", refused.stderr)
+    with open(place.path("ckpt", "latest"), "w") as file:
+        file.write('{"newest": "step-3"}')
+    shutil.rmtree(place.path("ckpt", "step-3"))
+    expect("without the one that is named", opened(place), "step-6")
+
+
+def test_failing_save_keeps_the_old(place):
+    """keep 1 and a save that cannot be put in place: the one before stays, whole."""
+    config = place.config(train={"steps": 3},
+                          checkpoint={
+                              "dir": "ckpt",
+                              "every_steps": 1,
+                              "keep": 1
+                          })
+    shutil.rmtree(place.path("ckpt"), ignore_errors=True)
+    os.mkdir(place.path("ckpt"))
+    with open(place.path("ckpt", "step-2"), "w") as file:
+        file.write("in the way")
+    run = place.train(config)
+    expect("failing save: exit", run.code, 4)
+    expect_in("failing save: words", "step-2", run.stderr)
+    expect("failing save: events", [e["event"] for e in run.events],
+           ["start", "step", "checkpoint", "step"])
+    names = sorted(os.listdir(place.path("ckpt")))
+    expect("failing save: what stands", names, ["latest", "step-1", "step-2"])
+    expect("failing save: the newest", latest(place), {"newest": "step-1", "saved": ["step-1"]})
+    expect("failing save: whole", os.path.exists(place.path("ckpt", "step-1", "model.safetensors")),
+           True)
+
+
+def small_files():
+    """Run in the child: files end at 60000 bytes, as on a disk that is full."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+
+
+def test_full_disk(place):
+    shutil.rmtree(place.path("ckpt"), ignore_errors=True)
+    config = place.config(train={"steps": 3}, checkpoint={"dir": "ckpt", "every_steps": 2})
+    got = subprocess.run([ECHELON, "train", config, "--json"],
+                         text=True,
+                         cwd=place.folder,
+                         env=clean_environment(),
+                         capture_output=True,
+                         stdin=subprocess.DEVNULL,
+                         preexec_fn=small_files,
+                         timeout=60)
+    expect("full disk: exit", got.returncode, 4)
+    expect_in("full disk: words", "cannot write", got.stderr)
+    expect("full disk: nothing half-written", os.listdir(place.path("ckpt")), [])
+
+
+def test_what_is_in_them(place):
+    """Every parameter once, without padding, by its name elsewhere; the same bytes from virtual
+    ranks as from MPI."""
+    want = {"gpt2": 2 * 14 + 4 - 2 * 2, "llama": 2 * 9 + 3}
+    for model in MODELS:
+        run = saved(place, 2, 2, 0, model=model)
+        event = run.of("checkpoint")[0]
+        folder = place.path("ckpt", "step-2")
+        tensors, head = read_safetensors(os.path.join(folder, "model.safetensors"))
+        expect(f"{model}: path", os.path.realpath(event["path"]), os.path.realpath(folder))
+        expect(f"{model}: bytes",
+               os.path.getsize(os.path.join(folder, "model.safetensors")) - head, event["bytes"])
+        expect(f"{model}: parameters", sum(len(v) for _, _, v in tensors.values()),
+               run.of("start")[0]["params"])
+        expect(f"{model}: tensors", len(tensors), want[model])
+        expect(f"{model}: finite", all(math.isfinite(x) for _, _, v in tensors.values() for x in v),
+               True)
+        show = place.echelon("ckpt", "show", folder, "--json")
+        expect(f"{model}: shown", show.code, 0)
+    if has_mpi():
+        files = []
+        for transport in ("inproc", "mpi"):
+            saved(place, 2, 2, 0, "--ranks", "3", "--transport", transport, batch={"global": 6})
+            with open(place.path("ckpt", "step-2", "model.safetensors"), "rb") as file:
+                files.append(file.read())
+        expect("weights of virtual ranks and MPI", files[0] == files[1], True)
+
+
+def norm(tensors):
+    return math.sqrt(math.fsum(x * x for _, _, values in tensors.values() for x in values))
+
+
+def difference(a, b):
+    """Largest over tensors of ||a - b|| over max(||b||, 1e-6 ||all of b||)."""
+    floor, worst = 1e-6 * norm(b), 0
+    for name, (_, _, y) in b.items():
+        x = a[name][2]
+        d = math.sqrt(math.fsum((p - q)**2 for p, q in zip(x, y)))
+        worst = max(worst, d / max(math.sqrt(math.fsum(q * q for q in y)), floor))
+    return worst
+
+
+def test_gradients(place):
+    """Of the last step, after all sums, before clipping: their norm is grad_norm, and they are
+    those of one rank for any number of ranks and micro-batches, unevenly masked ones too."""
+    place.ids("m.bin", [1] * 30 + [0] * 300 + [1 if i % 11 == 0 else 0 for i in range(1671)],
+              "uint8")
+    for model in MODELS:
+        base = None
+        for ranks, micro, bucket in [(1, 12, 25), (1, 1, 25), (2, 2, 1e-6), (3, 1, 0.01),
+                                     (4, 3, 25)]:
+            config = place.config(model=model,
+                                  batch={
+                                      "global": 12,
+                                      "micro": micro
+                                  },
+                                  data={
+                                      "train": "t.bin",
+                                      "mask": "m.bin"
+                                  },
+                                  train={"steps": 2},
+                                  layout={"zero": {
+                                      "bucket_mb": bucket
+                                  }},
+                                  optim={
+                                      "name": "sgd",
+                                      "clip": 0.1
+                                  },
+                                  precision={"compute": "fp64"})
+            run = place.train(config, "--ranks", str(ranks), "--transport", "inproc",
+                              "--dump-grads", "g.safetensors")
+            where = f"{model}, {ranks} ranks of {micro}"
+            expect(f"{where}: exit", (run.code, run.stderr if run.code else ""), (0, ""))
+            got, _ = read_safetensors(place.path("g.safetensors"))
+            expect(f"{where}: types", {t for t, _, _ in got.values()}, {"F64"})
+            told = run.of("step")[-1]["grad_norm"]
+            expect(f"{where}: norm", math.isclose(norm(got), told, rel_tol=1e-12), True)
+            expect(f"{where}: elements", sum(len(v) for _, _, v in got.values()),
+                   run.of("start")[0]["params"])
+            base = base or got
+            far = difference(got, base)
+            if not far <= 1e-11:
+                failures.append(f"{where}: gradients differ by {far}")
+    config = place.config(train={"steps": 1})
+    place.train(config, "--dump-grads", "g.safetensors")
+    got, _ = read_safetensors(place.path("g.safetensors"))
+    expect("fp32: types", {t for t, _, _ in got.values()}, {"F32"})
+
+
+with Place() as place:
+    place.tokens()
+    test_which_are_kept(place)
+    test_the_newest_is_protected(place)
+    test_a_shorter_run_after_a_longer_one(place)
+    test_failing_save_keeps_the_old(place)
+    test_full_disk(place)
+    test_what_is_in_them(place)
+    test_gradients(place)
+finish()
