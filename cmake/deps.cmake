@@ -6,10 +6,11 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 
 add_library(ech_core_deps INTERFACE)
 target_link_libraries(ech_core_deps INTERFACE PkgConfig::JANSSON PkgConfig::YAML PkgConfig::XXHASH
-                      PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::ZLIB m dl)
+                      PkgConfig::PCRE2 PkgConfig::ZSTD PkgConfig::ZLIB PkgConfig::HWLOC m dl)
 
 # Modules: a build without these lacks the module, and `echelon doctor` says so.
 find_package(MPI COMPONENTS C)

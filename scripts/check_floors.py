@@ -24,7 +24,7 @@ OUTSIDE = [
     (r"xxhash", r"base/hash"),
     (r"pcre2", r"data/"),
     (r"zstd|zlib", r"(data|storage)/"),
-    (r"hwloc", r"(measure|kernels|layout)/"),
+    (r"hwloc", r"measure/cores"),
 ]
 
 # Calls that library code must not make, and the folders that may.

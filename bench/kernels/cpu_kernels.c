@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +207,8 @@ static void bench_attention(int64_t seq)
     (void)snprintf(shape, sizeof shape, "%lld x %lld, 12 heads", (long long)(N / seq),
                    (long long)seq);
     const double flop = 4.0 * (double)N * ((double)seq + 1.0) / 2.0 * HEADS * D;
-    ech_kernel_call f = {.kind = ECH_OP_ATTENTION, .n_args = 3, .attr = {seq}, .real = {0.125}};
+    ech_kernel_call f = {
+        .kind = ECH_OP_ATTENTION, .n_args = 3, .attr = {seq, 0, 0, 0, HEADS}, .real = {0.125}};
     f.arg[0] = tensor(N, HEADS, 3, D);
     f.arg[1] = tensor(N, HEADS, D, 0);
     f.arg[2] = tensor(N, HEADS, 1, 0);
@@ -277,25 +279,49 @@ static void bench_loss(void)
     static double cell;
     for (int i = 0; i < N; i++)
         labels[i] = i * 37 % 50257;
-    ech_kernel_call f = {.kind = ECH_OP_XENT, .n_args = 4, .attr = {50257}};
+    ech_kernel_call f = {.kind = ECH_OP_XENT_SHARD, .n_args = 3, .attr = {50257, 0}};
     f.arg[0] = tensor(N, V, 0, 0);
     f.arg[1] = (ech_tensor){labels, ECH_I32, 0, {N}};
-    f.arg[2] = tensor(N, 0, 0, 0);
-    f.arg[3] = (ech_tensor){&cell, ECH_F64, 0, {0}};
-    run_row(&(row){"xent", "1024 x 50304", 0.0, 4.0 * N * V}, &f);
+    f.arg[2] = tensor(1, 2, N, 0);
+    run_row(&(row){"xent_shard", "1024 x 50304", 0.0, 4.0 * N * V}, &f);
+    f.kind = ECH_OP_XENT_BACKWARD;
+    f.n_args = 4;
     f.arg[0] = tensor(N, V, 0, 0);
     f.arg[2] = tensor(N, 0, 0, 0);
-    f.kind = ECH_OP_XENT_BACKWARD;
+    f.arg[3] = (ech_tensor){&cell, ECH_F64, 0, {0}};
     cell = 1e-3;
     run_row(&(row){"xent_backward", "1024 x 50304", 0.0, 2 * 4.0 * N * V}, &f);
 }
 
+/* A gradient as it is: some 30 powers of two apart, so that its exact sum takes more bins. */
+static void spread_out(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = ldexpf(x[i], (int)((uint32_t)i * 2654435761u >> 27));
+}
+
+static void bench_sumsq(void)
+{
+    enum { E = 1 << 24 };
+    static int64_t words[2][ECH_SUMSQ_WORDS];
+    for (int is_spread = 0; is_spread < 2; is_spread++) {
+        ech_kernel_call s = {.kind = ECH_OP_SUMSQ, .n_args = 3};
+        s.arg[0] = tensor(E, 0, 0, 0);
+        for (int i = 0; i < 2; i++)
+            s.arg[1 + i] = (ech_tensor){words[i], ECH_I64, 0, {ECH_SUMSQ_WORDS}};
+        if (is_spread)
+            spread_out(s.arg[0].data, E);
+        run_row(&(row){"sumsq", is_spread ? "2^24, spread" : "2^24, alike", 0.0, 4.0 * E}, &s);
+    }
+}
+
 static void bench_update(void)
 {
-    static double lr = 1e-9, clip = 1.0, sum;
+    static double lr = 1e-9, clip = 1.0;
     static int64_t updates = 10;
     enum { E = 1 << 24 };
     ech_kernel_call a = {.kind = ECH_OP_ADAMW, .n_args = 7, .real = {0.9, 0.95, 1e-8, 0.1}};
+    a.attr[1] = E;
     for (int i = 0; i < 4; i++)
         a.arg[i] = tensor(E, 0, 0, 0);
     float *v = a.arg[3].data;
@@ -305,10 +331,6 @@ static void bench_update(void)
     a.arg[5] = (ech_tensor){&clip, ECH_F64, 0, {0}};
     a.arg[6] = (ech_tensor){&updates, ECH_I64, 0, {0}};
     run_row(&(row){"adamw", "2^24", 0.0, 28.0 * E}, &a);
-    ech_kernel_call s = {.kind = ECH_OP_SUMSQ, .n_args = 2};
-    s.arg[0] = tensor(E, 0, 0, 0);
-    s.arg[1] = (ech_tensor){&sum, ECH_F64, 0, {0}};
-    run_row(&(row){"sumsq", "2^24", 0.0, 4.0 * E}, &s);
     ech_kernel_call z = {.kind = ECH_OP_ZERO, .n_args = 1};
     z.arg[0] = tensor(E, 0, 0, 0);
     run_row(&(row){"zero", "2^24", 0.0, 4.0 * E}, &z);
@@ -361,6 +383,7 @@ int main(int argc, char **argv)
     bench_swiglu();
     bench_loss();
     bench_update();
+    bench_sumsq();
     set->stop();
     return 0;
 }

@@ -139,7 +139,8 @@ static ech_status create_generator(writer *w)
         .kernels = w->setup.kernels,
         .threads = w->setup.threads};
     ECH_TRY(ech_generator_create(&config, &w->generator));
-    return ech_weights_read(&w->weights, config.real, ech_generator_params(w->generator));
+    const ech_held held = ech_generator_held(w->generator);
+    return ech_weights_load(&w->weights, &held, 1, NULL);
 }
 
 static ech_status prepare(writer *w)

@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/help_config.h"
+#include "layout/legal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static void print_commands(bool is_built)
 static void print_overview(void)
 {
     (void)puts("Usage: echelon COMMAND [ARGS] [OPTIONS]\n"
-               "       echelon help [COMMAND | config]\n"
+               "       echelon help [COMMAND | config | layouts]\n"
                "       echelon --version\n"
                "\n"
                "Commands:");
@@ -46,13 +47,21 @@ static ech_status help_config(bool as_markdown)
     return ech_cli_print(&text);
 }
 
+static ech_status help_layouts(void)
+{
+    ech_text text = {0};
+    ech_legal_markdown(&text);
+    return ech_cli_print(&text);
+}
+
 static ech_status refuse_topic(const char *topic)
 {
     const char *known[64];
     size_t n = 0;
-    for (; n < 63 && ech_command_at(n); n++)
+    for (; n < 62 && ech_command_at(n); n++)
         known[n] = ech_command_at(n)->name;
     known[n++] = "config";
+    known[n++] = "layouts";
     const char *near = ech_nearest_name(topic, known, n);
     return ECH_RAISE(ECH_E_USAGE, "no help on '%.80s'%s%s%s See 'echelon help'", topic,
                      near ? "; did you mean '" : "", near ? near : "", near ? "'?" : ".");
@@ -63,6 +72,8 @@ static ech_status help_on(const char *topic, bool as_markdown)
     const ech_command *command = ech_command_find(topic);
     if (strcmp(topic, "config") == 0)
         return help_config(as_markdown);
+    if (strcmp(topic, "layouts") == 0)
+        return help_layouts();
     if (!command)
         return refuse_topic(topic);
     (void)printf("%s - %s\n\n%s", command->name, command->summary, command->usage);
@@ -87,11 +98,12 @@ static int cmd_help(int argc, char **argv)
 
 const ech_command ech_command_help = {
     "help",
-    "this overview, the usage of a command, every key of a configuration",
-    "Usage: echelon help [COMMAND | config] [--markdown]\n"
+    "this overview, the usage of a command, every key of a configuration, the legal layouts",
+    "Usage: echelon help [COMMAND | config | layouts] [--markdown]\n"
     "\n"
     "  COMMAND      its usage\n"
     "  config       every key of a configuration: default, unit, legal values, meaning\n"
-    "  --markdown   config as the page docs/config.md\n",
+    "  layouts      which products of parallelisms are legal, at which cost, or refused\n"
+    "  --markdown   config as the page docs/config.md, layouts as docs/layouts.md\n",
     cmd_help,
 };

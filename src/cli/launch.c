@@ -166,8 +166,9 @@ typedef struct mpirun_command {
     char path[MAX_PATH_BYTES];
     char self[MAX_PATH_BYTES];
     char ranks[16];
+    char hosts[MAX_PATH_BYTES]; /* file of the hosts, in the status folder */
     bool is_open_mpi;
-    bool has_hostfile;
+    bool has_hosts;
     const char *arg[MAX_MPIRUN_ARGS]; /* of mpirun itself */
     int n_args;
 } mpirun_command;
@@ -210,12 +211,28 @@ static ech_status build_command(const ech_launch_request *request, mpirun_comman
         if (geteuid() == 0)
             add_arg(m, "--allow-run-as-root");
     }
-    m->has_hostfile = request->hostfile != NULL;
-    if (request->hostfile) {
-        add_arg(m, m->is_open_mpi ? "--hostfile" : "-f");
-        add_arg(m, request->hostfile);
-    }
     return ECH_OK;
+}
+
+/* mpirun reads hosts whose slots are exactly their ranks, so it places them as they were checked. */
+static ech_status add_hosts(const ech_launch_request *request, const char *dir, mpirun_command *m)
+{
+    ech_text text = {0};
+    m->has_hosts = request->hosts != NULL;
+    if (!m->has_hosts)
+        return ECH_OK;
+    ech_hostfile_print(request->hosts, m->is_open_mpi, &text);
+    ech_status st = ech_path_join(dir, "hosts", m->hosts, sizeof m->hosts);
+    if (st >= 0)
+        st = ech_write_whole(m->hosts, ech_text_get(&text), text.bytes);
+    ech_text_fini(&text);
+    add_arg(m, m->is_open_mpi ? "--hostfile" : "-f");
+    add_arg(m, m->hosts);
+    if (m->is_open_mpi) {
+        add_arg(m, "--map-by");
+        add_arg(m, "slot");
+    }
+    return st;
 }
 
 static void say_command(const mpirun_command *m)
@@ -282,7 +299,7 @@ static int wait_for_job(pid_t pid, const sigset_t *signals, int *n_requests)
 /* One exit status out of what the ranks reported and what mpirun returned. */
 static int judge(const job_report *report, int status, int n_requests, const mpirun_command *m)
 {
-    const bool is_local = !m->has_hostfile; /* else rank 0 may report on another host */
+    const bool is_local = !m->has_hosts; /* else rank 0 may report on another host */
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (report->first_code != 0)
         return report->first_code;
@@ -316,6 +333,11 @@ ech_status ech_launch_run(const ech_launch_request *request, int *exit_code)
     int n_requests = 0;
     ECH_TRY(build_command(request, &m));
     ECH_TRY(make_status_dir(dir, sizeof dir));
+    const ech_status hosts = add_hosts(request, dir, &m);
+    if (hosts < 0) {
+        (void)collect_reports(dir);
+        return hosts;
+    }
     say_command(&m);
     (void)fflush(NULL);
     fill_signals(&signals);

@@ -8,7 +8,8 @@
 #ifndef ECH_CLI_LAUNCH_H
 #define ECH_CLI_LAUNCH_H
 
-#include "base/status.h" /* ech_status */
+#include "base/status.h"  /* ech_status */
+#include "cli/hostfile.h" /* ech_hostfile */
 
 #include <stdint.h>
 
@@ -43,9 +44,9 @@ ECH_MUST_USE ech_status ech_launch_check(const ech_launch_place *place, int64_t 
 /** What to start. */
 typedef struct ech_launch_request {
     int ranks;
-    const char *hostfile; /**< borrowed; NULL: this host */
-    int argc;             /**< of the sub-command: argv[0] is its name */
-    char **argv;          /**< borrowed; handed on to every rank as it is */
+    const ech_hostfile *hosts; /**< borrowed, filled with these ranks; NULL: this host */
+    int argc;                  /**< of the sub-command: argv[0] is its name */
+    char **argv;               /**< borrowed; handed on to every rank as it is */
 } ech_launch_request;
 
 /** Start the ranks, wait for them, and say how the job ended.  Blocking; at most one at a time.

@@ -6,15 +6,15 @@
 #include "engine/module.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.h"
+#include "measure/cores.h"
 #include "measure/machine.h"
+#include "train/config_layout.h"
 #include "train/loop.h"
 #include "train/weights.h"
 
-#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_CPUS = CPU_SETSIZE };
 
 /* --- transports --- */
 
@@ -131,26 +131,22 @@ static ech_status choose_kernels(const ech_run_request *r, ech_run_setup *s)
     return st;
 }
 
-/* This rank's share of the processors that the process may use, dealt out by local rank; at most as
- * many as a team has members, which is also the largest run.threads. */
+/* This rank's processors among those that the process may use; at most as many as a team has
+ * members, which is also the largest run.threads. */
 static int share_of_cpus(const ech_run_request *r, int cpus[ECH_TEAM_MAX])
 {
-    cpu_set_t set;
-    int n = 0;
-    int all[MAX_CPUS];
+    ech_cpu all[ECH_CPUS_MAX];
     const ech_launch_place *p = r->place;
     const int locals = p->local_size > 0 ? p->local_size : 1;
-    const int me = p->local_rank >= 0 ? p->local_rank : 0;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        CPU_ZERO(&set);
-    for (size_t c = 0; c < MAX_CPUS; c++)
-        if (CPU_ISSET(c, &set))
-            all[n++] = (int)c;
+    const int me = p->local_rank >= 0 && p->local_rank < locals ? p->local_rank : 0;
+    const int n = ech_cpus_get(all);
     const int64_t asked = r->cfg->run.threads;
     int threads = asked > 0 ? (int)asked : n / locals;
     threads = threads < 1 ? 1 : threads > ECH_TEAM_MAX ? ECH_TEAM_MAX : threads;
-    for (int i = 0; i < threads; i++)
-        cpus[i] = n ? all[(me * threads + i) % n] : i;
+    for (int i = 0; i < threads && !n; i++)
+        cpus[i] = i;
+    if (n)
+        ech_cpus_deal(all, n, locals, me, threads, cpus);
     return threads;
 }
 
@@ -185,12 +181,84 @@ static size_t share_of_memory(int ranks_here)
 
 ech_session_config ech_run_session_config(const ech_config *cfg, const ech_run_setup *setup)
 {
-    ech_session_config c = ech_loop_session_config(cfg, setup->kernels, setup->threads);
+    ech_session_config c =
+        ech_loop_session_config(cfg, setup->kernels, setup->threads, setup->node_ranks);
     const size_t headroom = (size_t)cfg->memory.headroom_bytes;
     size_t *cap = &c.compile.cap_bytes[ECH_SPACE_DEVICE];
     if (!*cap && setup->memory_bytes)
         *cap = setup->memory_bytes > headroom ? setup->memory_bytes - headroom : 1;
     return c;
+}
+
+/* --- nodes and what the layout costs on them --- */
+
+void ech_run_setup_costs(const ech_config *cfg, const ech_run_setup *setup, ech_legal_report *out)
+{
+    ech_machine m;
+    ech_legal_query query = ech_config_legal_query(cfg, setup ? setup->world : 0);
+    if (setup && setup->nodes) {
+        ech_machine_get(&m);
+        query.node = setup->nodes;
+        query.n_nodes = setup->n_nodes;
+        query.node_cores = m.cores_online;
+    }
+    ech_legal_check(&query, out);
+}
+
+ech_status ech_run_check_nodes(const ech_config *cfg, const ech_node_run *node, int n, int ranks,
+                               bool may_oversubscribe)
+{
+    ech_findings findings = {0};
+    ech_legal_report report;
+    ech_legal_query query = ech_config_legal_query(cfg, ranks);
+    query.node = node;
+    query.n_nodes = n;
+    query.may_oversubscribe = may_oversubscribe;
+    ech_legal_check(&query, &report);
+    for (int i = 0; i < report.n; i++) {
+        ech_text words = {0};
+        ech_legal_print(&report.item[i], &words);
+        if (report.item[i].verdict == ECH_VERDICT_REFUSED)
+            ech_findings_add(&findings, "%s: %s", report.item[i].key, ech_text_get(&words));
+        ech_text_fini(&words);
+    }
+    const ech_status st = ech_findings_raise(&findings, ECH_E_USAGE);
+    ech_findings_fini(&findings);
+    return st;
+}
+
+/* Every rank tells its host, and all see the same: whole nodes of as many ranks each, or none goes
+ * on.  *Collective*. */
+static ech_status find_nodes(const ech_run_request *r, ech_run_setup *s)
+{
+    ech_machine m;
+    char mine[ECH_HOST_BYTES] = "";
+    char(*all)[ECH_HOST_BYTES] = NULL;
+    ech_transport *t = s->transport[0];
+    if (s->n_local > 1 || t->size == 1)
+        return ECH_OK;
+    ech_machine_get(&m);
+    (void)snprintf(mine, sizeof mine, "%.63s", m.host);
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    ech_status st = t->exchange(t, mine, sizeof mine, all);
+    if (st >= 0)
+        st = ech_node_runs((const char(*)[ECH_HOST_BYTES])all, t->size, &s->nodes, &s->n_nodes);
+    free(all);
+    ECH_TRY(st);
+    s->node_ranks = ech_node_ranks(s->nodes, s->n_nodes);
+    if (s->n_nodes > 1 && s->node_ranks)
+        ech_log_root(ECH_LOG_INFO, "%d hosts, %s%d ranks on each", s->n_nodes,
+                     s->node_ranks * s->n_nodes < t->size ? "at least " : "", s->node_ranks);
+    st = ech_run_check_nodes(r->cfg, s->nodes, s->n_nodes, t->size, true);
+    s->is_agreed_failure = st == ECH_E_USAGE;
+    return st;
+}
+
+void ech_run_say_costs(const ech_legal_report *costs)
+{
+    for (int i = 0; i < costs->n; i++)
+        (void)fprintf(stderr, "echelon: %s, %s: %s\n", ech_verdict_name(costs->item[i].verdict),
+                      costs->item[i].key, costs->item[i].message);
 }
 
 /* --- the whole --- */
@@ -206,6 +274,8 @@ ech_status ech_run_setup_open(const ech_run_request *r, ech_run_setup *out)
         st = open_transports(r, out);
     if (st >= 0)
         st = compare_configs(r, out);
+    if (st >= 0)
+        st = find_nodes(r, out);
     if (st >= 0) {
         st = choose_kernels(r, out);
         if (st >= 0)
@@ -223,6 +293,8 @@ void ech_run_setup_close(ech_run_setup *s)
         if (s->transport[i])
             s->transport[i]->destroy(s->transport[i]);
     free(s->transport);
+    free(s->nodes);
+    s->nodes = NULL;
     s->transport = NULL;
     s->n_local = 0;
 }
@@ -274,9 +346,9 @@ static ech_status check_run(const ech_config *cfg, int ranks_here)
     return ECH_OK;
 }
 
-ech_status ech_run_launch(int argc, char **argv, int ranks, const char *hostfile,
+ech_status ech_run_launch(int argc, char **argv, int ranks, const ech_hostfile *hosts,
                           const ech_config *cfg, int *code)
 {
-    ECH_TRY(check_run(cfg, hostfile ? 1 : ranks)); /* a host of several may hold one rank */
-    return ech_launch_run(&(ech_launch_request){ranks, hostfile, argc, argv}, code);
+    ECH_TRY(check_run(cfg, hosts ? 1 : ranks)); /* a host of several may hold one rank */
+    return ech_launch_run(&(ech_launch_request){ranks, hosts, argc, argv}, code);
 }

@@ -7,6 +7,7 @@
 #include "cli/launch.h"      /* ech_launch_place */
 #include "comm/comm.h"       /* ech_transport */
 #include "kernels/kernels.h" /* ech_kernel_set */
+#include "layout/legal.h"    /* ech_legal_report */
 #include "train/config.h"    /* ech_config */
 #include "train/session.h"   /* ech_session_config */
 
@@ -28,9 +29,32 @@ typedef struct ech_run_setup {
     const ech_kernel_set *kernels; /**< NULL: reference alone */
     const char *kernels_name;
     int threads;
+    ech_node_run *nodes; /**< owned [n_nodes]: which ranks are on which host; NULL: one process */
+    int n_nodes;
+    int node_ranks;         /**< ranks of a node; 0: not known */
     size_t memory_bytes;    /**< that a rank can have here; 0: not known */
     bool is_agreed_failure; /**< every rank knows of the failure: nobody waits */
 } ech_run_setup;
+
+/** What the legality table says of the run: of a configuration, and where it runs already of its
+ *  nodes.  Local.
+ *  @param cfg    borrowed; resolved and validated
+ *  @param setup  borrowed; NULL: not running
+ *  @param out    set: nothing in it is refused */
+void ech_run_setup_costs(const ech_config *cfg, const ech_run_setup *setup, ech_legal_report *out);
+
+/** Refuse nodes that the legality table refuses, with a table of ranks and hosts.  Local.
+ *  @param cfg                borrowed; resolved and validated
+ *  @param node               borrowed [n]
+ *  @param n                  runs of ranks on nodes
+ *  @param ranks              of the run
+ *  @param may_oversubscribe  more ranks than slots were asked for
+ *  @return ECH_OK | ECH_E_USAGE with all findings */
+ECH_MUST_USE ech_status ech_run_check_nodes(const ech_config *cfg, const ech_node_run *node, int n,
+                                            int ranks, bool may_oversubscribe);
+
+/** Say each finding on stderr, a line each. */
+void ech_run_say_costs(const ech_legal_report *costs);
 
 /** Names and counts that need nothing opened to be refused.  Local.
  *  @return ECH_OK | ECH_E_USAGE */
@@ -71,11 +95,11 @@ ECH_MUST_USE ech_status ech_run_setup_compare(ech_run_setup *setup, uint64_t min
  *  @param argc      of the sub-command: argv[0] is its name
  *  @param argv      borrowed, handed on to every rank
  *  @param ranks     how many
- *  @param hostfile  NULL: this host
+ *  @param hosts     borrowed, filled; NULL: this host
  *  @param cfg       resolved and validated
  *  @param code      out: exit status of the job
  *  @return ECH_OK | as ech_session_check, ech_feed_open, ech_launch_run */
-ECH_MUST_USE ech_status ech_run_launch(int argc, char **argv, int ranks, const char *hostfile,
+ECH_MUST_USE ech_status ech_run_launch(int argc, char **argv, int ranks, const ech_hostfile *hosts,
                                        const ech_config *cfg, int *code);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct train_options {
     const char *hostfile, *resume, *transport, *dump_grads, *kernels;
     const char *trace, *report;
     int64_t ranks, steps;
-    bool json, json_ranks, verify_plan;
+    bool json, json_ranks, verify_plan, oversubscribe;
     ech_opt_list sets;
 } train_options;
 
@@ -62,6 +62,7 @@ static ech_status parse(int argc, char **argv, train_options *o)
     const ech_opt opts[] = {
         {"ranks", ECH_OPT_INT, &o->ranks},
         {"hostfile", ECH_OPT_STRING, &o->hostfile},
+        {"oversubscribe", ECH_OPT_FLAG, &o->oversubscribe},
         {"set", ECH_OPT_LIST, &o->sets},
         {"steps", ECH_OPT_INT, &o->steps},
         {"resume", ECH_OPT_STRING, &o->resume},
@@ -101,7 +102,10 @@ static ech_status refuse_unbuilt(const train_options *o)
 static ech_status check_options(train_options *o)
 {
     ECH_TRY(refuse_unbuilt(o));
-    ECH_CHECK(!o->hostfile || o->ranks != NOT_GIVEN, ECH_E_USAGE, "--hostfile wants --ranks");
+    ECH_CHECK(!o->oversubscribe || o->hostfile, ECH_E_USAGE,
+              "--oversubscribe wants --hostfile: on one host ranks may share processors anyway");
+    ECH_CHECK(!o->hostfile || !o->transport || strcmp(o->transport, "mpi") == 0, ECH_E_USAGE,
+              "--hostfile with --transport %s, which is one process; wanted mpi", o->transport);
     ECH_CHECK(o->ranks == NOT_GIVEN || (o->ranks >= 1 && o->ranks <= ECH_MAX_VIRTUAL), ECH_E_USAGE,
               "--ranks %lld: wanted 1..%d", (long long)o->ranks, ECH_MAX_VIRTUAL);
     ECH_CHECK(o->steps == NOT_GIVEN || o->steps >= 1, ECH_E_USAGE,
@@ -238,6 +242,7 @@ typedef struct process {
     teller teller;
     const char *weights; /* folder the run starts from, borrowed; NULL: the seed */
     uint64_t weights_hash;
+    ech_legal_report costs;
     int argc;
     char **argv;
 } process;
@@ -267,13 +272,13 @@ static ech_status open_outputs(process *p)
  * found there is compared. */
 static ech_status start_weights(process *p)
 {
-    const ech_session *s = p->session;
-    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(s->config.compile.block.real);
+    uint64_t read = 0;
     p->weights = ech_weights_of_config(&p->cfg);
     if (p->weights)
-        ECH_TRY(ech_run_setup_agree(&p->setup, ech_weights_start(p->weights, p->session)));
-    p->weights_hash = ech_hash64(ech_session_params(p->session, 0), bytes);
-    ECH_TRY(ech_run_setup_compare(&p->setup, p->weights_hash, "other weights to start from"));
+        ECH_TRY(ech_run_setup_agree(&p->setup, ech_weights_start(p->weights, p->session, &read)));
+    ECH_TRY(ech_run_setup_compare(&p->setup, read, "other weights to start from"));
+    ECH_TRY(ech_run_setup_agree(&p->setup,
+                                ech_session_hash(p->session, ECH_HELD_PARAMS, &p->weights_hash)));
     if (p->weights)
         ech_log_root(ECH_LOG_INFO, "starts from the weights in %s", p->weights);
     return ECH_OK;
@@ -297,6 +302,9 @@ static ech_status prepare(process *p)
 static ech_status run_loop(process *p, ech_loop_end *end)
 {
     ECH_TRY(prepare(p));
+    ech_run_setup_costs(&p->cfg, &p->setup, &p->costs);
+    if (p->setup.transport[0]->rank == 0)
+        ech_run_say_costs(&p->costs);
     const ech_loop_config lc = {
         .cfg = &p->cfg,
         .session = p->session,
@@ -304,6 +312,7 @@ static ech_status run_loop(process *p, ech_loop_end *end)
         .steps = p->o->steps > 0 ? p->o->steps : p->cfg.train.steps,
         .dump_grads = p->o->dump_grads,
         .stop = &stop_requested,
+        .legal = &p->costs,
         .transport = p->setup.transport_name,
         .kernels = p->setup.kernels_name,
         .wants_ranks = p->o->json_ranks,
@@ -341,36 +350,62 @@ static ech_status run_process(process *p, const ech_run_request *request, int *c
     return st;
 }
 
+/* Ranks on hosts: all slots where --ranks does not say how many. */
+static ech_status open_hosts(const train_options *o, int *ranks, ech_hostfile *hosts)
+{
+    ECH_TRY(ech_hostfile_read(o->hostfile, hosts));
+    *ranks = o->ranks ? (int)o->ranks : (int)hosts->slots;
+    ECH_CHECK(*ranks <= ECH_MAX_VIRTUAL, ECH_E_USAGE, "%d slots in %s; wanted --ranks 1..%d",
+              *ranks, o->hostfile, ECH_MAX_VIRTUAL);
+    return ech_hostfile_fill(hosts, *ranks);
+}
+
+static ech_status start_ranks(const process *p, int ranks, const ech_hostfile *hosts, int *code)
+{
+    if (p->o->hostfile)
+        ECH_TRY(ech_run_check_nodes(&p->cfg, hosts->host, hosts->n, ranks, p->o->oversubscribe));
+    return ech_run_launch(p->argc, p->argv, ranks, p->o->hostfile ? hosts : NULL, &p->cfg, code);
+}
+
+/* This process starts the ranks, is one of them, or is all of them. */
+static ech_status run_as(process *p, const ech_launch_place *place, int ranks,
+                         const ech_hostfile *hosts, int *code)
+{
+    const train_options *o = p->o;
+    const bool is_inproc = o->transport && strcmp(o->transport, "inproc") == 0;
+    const bool starts =
+        place->launcher == ECH_LAUNCHER_NONE && !is_inproc && (ranks > 1 || o->hostfile);
+    const ech_run_request request = {.place = place,
+                                     .ranks = ranks,
+                                     .steps = o->steps,
+                                     .transport = o->transport,
+                                     .kernels = o->kernels,
+                                     .cfg = &p->cfg};
+    ECH_TRY(ech_run_setup_check(&request));
+    return starts ? start_ranks(p, ranks, hosts, code) : run_process(p, &request, code);
+}
+
 static ech_status run(int argc, char **argv, const train_options *o, int *code)
 {
     const ech_launch_place place = ech_launch_detect();
-    const bool is_inproc = o->transport && strcmp(o->transport, "inproc") == 0;
-    const int ranks = place.launcher != ECH_LAUNCHER_NONE ? place.size
-                      : o->ranks                          ? (int)o->ranks
-                                                          : 1;
+    const bool is_rank = place.launcher != ECH_LAUNCHER_NONE;
+    int ranks = is_rank ? place.size : o->ranks ? (int)o->ranks : 1;
+    ech_hostfile hosts = {0};
     process p = {.o = o, .argc = argc, .argv = argv};
+    ECH_TRY(ech_launch_check(&place, is_rank ? o->ranks : 0));
+    ech_status st = o->hostfile && !is_rank ? open_hosts(o, &ranks, &hosts) : ECH_OK;
     const ech_config_source source = {.path = o->config,
                                       .sets = o->sets.item,
                                       .n_sets = o->sets.n,
                                       .ranks = ranks,
                                       .needs_data = true};
-    ECH_TRY(ech_launch_check(&place, place.launcher != ECH_LAUNCHER_NONE ? o->ranks : 0));
-    ech_status st = ech_config_load(&source, &p.cfg);
-    if (st < 0)
-        return st;
-    const ech_run_request request = {.place = &place,
-                                     .ranks = ranks,
-                                     .steps = o->steps,
-                                     .transport = o->transport,
-                                     .kernels = o->kernels,
-                                     .cfg = &p.cfg};
-    const bool starts = place.launcher == ECH_LAUNCHER_NONE && ranks > 1 && !is_inproc;
-    st = ech_run_setup_check(&request);
-    if (st >= 0 && starts)
-        st = ech_run_launch(argc, argv, ranks, o->hostfile, &p.cfg, code);
-    else if (st >= 0)
-        st = run_process(&p, &request, code);
-    ech_config_fini(&p.cfg);
+    if (st >= 0)
+        st = ech_config_load(&source, &p.cfg);
+    if (st >= 0) {
+        st = run_as(&p, &place, ranks, &hosts, code);
+        ech_config_fini(&p.cfg);
+    }
+    ech_hostfile_fini(&hosts);
     return st;
 }
 
@@ -395,7 +430,9 @@ const ech_command ech_command_train = {
     "Trains as CONFIG says ('echelon help config' lists every key).\n"
     "\n"
     "  --ranks N          starts N local ranks through mpirun; under mpirun or srun: joins them\n"
-    "  --hostfile FILE    hosts for the ranks, as mpirun reads it\n"
+    "  --hostfile FILE    hosts for the ranks, lines 'HOST slots=N' as Open MPI's; fills them in\n"
+    "                     order, all slots without --ranks; ssh must reach them\n"
+    "  --oversubscribe    with --hostfile: more ranks than slots\n"
     "  --set KEY=VALUE    overrides a key, such as optim.lr=1e-3; may be repeated\n"
     "  --steps N          the step to stop at\n"
     "  --resume auto|no   this version always starts anew\n"

@@ -7,8 +7,11 @@
  *  two, all-gather, small sums and p2p the last two.  A stream is gated by what must come before: a
  *  piece received waits for room in staging, a finished piece for its sum, and a piece that
  *  overwrites my contribution for that contribution to be sent.  So a fast member is held up by
- *  what it needs and by nothing else, and no order of members can block another.  Inside comm only.
- *  Local. */
+ *  what it needs and by nothing else, and no order of members can block another.
+ *
+ *  That is one leg.  In a group that spans nodes a collective is a row of legs, each among the
+ *  members of one level, of the same tag: the legs of two members with each other come in the same
+ *  order on both sides, and so do their messages.  Inside comm only.  Local. */
 #ifndef ECH_COMM_COLLECTIVE_H
 #define ECH_COMM_COLLECTIVE_H
 
@@ -45,23 +48,48 @@ typedef enum ech_coll_state {
     ECH_COLL_FINISHED /**< its caller has not tested it yet */
 } ech_coll_state;
 
+/** Ranks that a leg is among. */
+typedef struct ech_members {
+    int size, index;
+    const int *rank; /**< [size] of the world, borrowed from the communicator */
+    ech_tree tree;
+} ech_members;
+
+/** One leg of a collective: what lies where, in elements.  Piece p of member i's part starts at
+ *  buf + begin(i) + p * piece_step, begin(i) being i * part_step or, of an all-reduce, that of
+ *  ech_split. */
+typedef struct ech_leg {
+    ech_coll_kind kind;
+    const ech_members *who; /**< borrowed from the communicator */
+    int64_t n;              /**< elements of all parts together */
+    int64_t piece;          /**< elements of a piece */
+    int64_t part_step, piece_step;
+    unsigned char *buf;
+    unsigned char
+        *part; /**< pieces of mine, one after the other: REDUCE_SCATTER out, ALL_GATHER in;
+                              NULL: they are in buf */
+    unsigned char *staging;
+} ech_leg;
+
 /** A collective in flight. */
 typedef struct ech_coll_slot {
     ech_coll_state state;
     ech_coll coll;
     int tag;           /**< of parts; whole pieces have tag + 1 */
-    int64_t piece;     /**< elements of a piece */
+    int step;          /**< number of the leg, from 0 */
+    ech_leg leg;       /**< in work */
     int64_t summed;    /**< pieces of my part that are summed */
     int64_t to_sum;    /**< pieces of my part */
     int next;          /**< younger one on the axis, -1: none */
     ech_stream *peers; /**< [group, ECH_COMM_STREAMS], borrowed from the communicator */
 } ech_coll_slot;
 
-/** A group of the layout that this rank is in. */
+/** A group of the layout that this rank is in; in two levels if near has more than one member:
+ *  member number run * near.size + place of all is number place of its near, run of its far. */
 typedef struct ech_group {
-    int size, index;
-    int *member; /**< [size] world ranks, borrowed from the communicator */
-    ech_tree tree;
+    ech_members all;
+    ech_members near;     /**< my run of neighbours on one node */
+    ech_members far;      /**< those of my place in every run */
     int64_t started;      /**< collectives other than p2p */
     int oldest, youngest; /**< open collectives, -1: none */
     int oldest_p2p, youngest_p2p;
@@ -71,7 +99,8 @@ typedef struct ech_group {
 struct ech_comm {
     ech_transport *t; /**< borrowed */
     ech_group group[ECH_N_AXES];
-    int *members;        /**< owned: member lists of all groups */
+    int *members;        /**< owned: member lists of all groups and levels */
+    int node_ranks;      /**< ranks of a node */
     ech_coll_slot *slot; /**< [max_in_flight] owned */
     ech_stream *streams; /**< [max_in_flight, largest group, ECH_COMM_STREAMS] owned */
     void **vectors;      /**< [largest group] owned: what a sum reads */
@@ -87,11 +116,17 @@ const char *ech_coll_name(ech_coll_kind kind);
 /** Is it a message between two ranks. */
 bool ech_coll_is_p2p(ech_coll_kind kind);
 
-/** Lay out the streams of a slot whose coll, peers and tag are set.
- *  @param slot  out: piece, to_sum and streams; nothing is posted */
-void ech_coll_plan(const ech_group *g, ech_coll_slot *slot);
+/** Leg number step of a collective in its group; pure.
+ *  @param out  of use if there is one
+ *  @return is there one; there is a leg 0 always */
+bool ech_coll_leg(const ech_group *g, const ech_coll *c, int step, ech_leg *out);
 
-/** One pass: complete what is through, sum what is complete, post what is allowed.
+/** Lay out the streams of a slot whose coll, peers, tag and leg are set.
+ *  @param slot  out: to_sum and streams; nothing is posted */
+void ech_coll_plan(ech_coll_slot *slot);
+
+/** One pass: complete what is through, sum what is complete, post what is allowed; on to the next
+ *  leg when this one is through.
  *  @param slot  in/out, OPEN; FINISHED when nothing is left
  *  @return ECH_OK | ECH_E_COMM */
 ECH_MUST_USE ech_status ech_coll_advance(ech_comm *comm, ech_coll_slot *slot);

@@ -21,6 +21,8 @@ static ech_status check_layout(const ech_transport *t, const ech_layout *l)
 {
     ECH_CHECK(l->world == t->size, ECH_E_ILLEGAL,
               "the layout has %d ranks, the transport '%s' has %d", l->world, t->name, t->size);
+    ECH_CHECK(l->node_ranks >= 0 && (!l->node_ranks || l->world % l->node_ranks == 0),
+              ECH_E_ILLEGAL, "nodes of %d ranks do not make up %d ranks", l->node_ranks, l->world);
     for (int a = 0; a < ECH_N_AXES; a++) {
         int64_t leaves = 1;
         for (int k = 0; k < l->tree[a].n; k++)
@@ -32,22 +34,56 @@ static ech_status check_layout(const ech_transport *t, const ech_layout *l)
     return ECH_OK;
 }
 
+/* How many factors of an axis's tree are summed inside a node: as many as go into the runs of
+ * neighbours there; 0: it is not done in two levels. */
+static int near_factors(const ech_layout *l, ech_axis axis)
+{
+    const ech_tree *tree = &l->tree[axis];
+    const int run = ech_layout_node_run(l, axis);
+    int n = 0;
+    for (int product = 1; n < tree->n && run % (product * tree->factor[n]) == 0; n++)
+        product *= tree->factor[n];
+    return n;
+}
+
+/* Sums inside a run follow the first factors, those of its results the others: the whole tree. */
+static void make_levels(ech_group *g, int factors, int *far_rank)
+{
+    const ech_members *all = &g->all;
+    g->near.size = 1;
+    for (int k = 0; k < all->tree.n; k++) {
+        ech_tree *tree = k < factors ? &g->near.tree : &g->far.tree;
+        tree->factor[tree->n++] = all->tree.factor[k];
+        if (k < factors)
+            g->near.size *= all->tree.factor[k];
+    }
+    g->near.index = all->index % g->near.size;
+    g->near.rank = all->rank + (all->index - g->near.index);
+    g->far.size = all->size / g->near.size;
+    g->far.index = all->index / g->near.size;
+    g->far.rank = far_rank;
+    for (int i = 0; i < g->far.size; i++)
+        far_rank[i] = all->rank[i * g->near.size + g->near.index];
+}
+
 static void make_groups(ech_comm *comm, const ech_layout *l)
 {
-    int *member = comm->members;
+    int *rank = comm->members;
     for (int a = 0; a < ECH_N_AXES; a++) {
         const int size = l->degree[a];
-        comm->group[a] = (ech_group){
-            .size = size,
-            .index = ech_layout_group(l, comm->t->rank, (ech_axis)a, member),
-            .member = member,
-            .tree = l->tree[a],
+        ech_group *g = &comm->group[a];
+        *g = (ech_group){
+            .all = {.size = size,
+                    .index = ech_layout_group(l, comm->t->rank, (ech_axis)a, rank),
+                    .rank = rank,
+                    .tree = l->tree[a]},
             .oldest = NONE,
             .youngest = NONE,
             .oldest_p2p = NONE,
             .youngest_p2p = NONE,
         };
-        member += size;
+        make_levels(g, near_factors(l, (ech_axis)a), rank + size);
+        rank += 2 * size;
     }
 }
 
@@ -58,7 +94,7 @@ static ech_status reserve(ech_comm *comm, const ech_layout *l)
     const size_t slots = (size_t)comm->max_in_flight;
     size_t members = 0, streams = 0;
     for (int a = 0; a < ECH_N_AXES; a++)
-        members += (size_t)l->degree[a];
+        members += 2 * (size_t)l->degree[a]; /* of the group, and of its outer level */
     ECH_TRY(ech_mul_size(slots, largest * ECH_COMM_STREAMS, &streams));
     ECH_TRY(ech_calloc(members, sizeof *comm->members, &comm->members));
     ECH_TRY(ech_calloc(slots, sizeof *comm->slot, &comm->slot));
@@ -80,6 +116,7 @@ ech_status ech_comm_create(ech_transport *t, const ech_layout *l, int max_in_fli
     ECH_TRY(check_layout(t, l));
     ECH_TRY(ech_calloc(1, sizeof *comm, &comm));
     comm->t = t;
+    comm->node_ranks = l->node_ranks ? l->node_ranks : l->world;
     comm->max_in_flight = max_in_flight;
     ECH_TRY_GOTO(st, reserve(comm, l), fail);
     make_groups(comm, l);
@@ -105,12 +142,12 @@ void ech_comm_destroy(ech_comm **comm)
 
 int ech_comm_group_size(const ech_comm *comm, ech_axis axis)
 {
-    return comm->group[axis].size;
+    return comm->group[axis].all.size;
 }
 
 int ech_comm_group_index(const ech_comm *comm, ech_axis axis)
 {
-    return comm->group[axis].index;
+    return comm->group[axis].all.index;
 }
 
 const ech_sent *ech_comm_sent(const ech_comm *comm)
@@ -135,7 +172,7 @@ static bool is_summable(ech_dtype t)
     return t == ECH_F32 || t == ECH_F64 || t == ECH_I64;
 }
 
-static ech_status check_sum(const ech_group *g, const ech_coll *c)
+static ech_status check_sum(const ech_members *g, const ech_coll *c)
 {
     const bool is_small = c->kind == ECH_COLL_SUM_SMALL;
     size_t need = 0;
@@ -157,6 +194,31 @@ static ech_status check_sum(const ech_group *g, const ech_coll *c)
     return ECH_OK;
 }
 
+/* My share in buf, of a collective that deals out equal ones. */
+static uintptr_t own_share(const ech_members *g, const ech_coll *c, size_t share_bytes)
+{
+    return (uintptr_t)c->buf + (size_t)g->index * share_bytes;
+}
+
+/* A part that overlaps buf anywhere but at my own share would be read after it is overwritten. */
+static ech_status check_part(const ech_members *g, const ech_coll *c)
+{
+    const size_t share_bytes = (size_t)(c->n / g->size) * ech_dtype_bytes(c->dtype);
+    const uintptr_t part = (uintptr_t)c->part;
+    const uintptr_t buf = (uintptr_t)c->buf;
+    ECH_CHECK(c->n % g->size == 0, ECH_E_ILLEGAL,
+              "%s over %s of %lld elements: they must be equal shares of %d members",
+              ech_coll_name(c->kind), ech_axis_name(c->axis), (long long)c->n, g->size);
+    ECH_CHECK(c->part != NULL || c->n == 0, ECH_E_ILLEGAL, "%s over %s of %lld elements: no part",
+              ech_coll_name(c->kind), ech_axis_name(c->axis), (long long)c->n);
+    const bool is_apart =
+        part + share_bytes <= buf || buf + (size_t)g->size * share_bytes <= part || c->n == 0;
+    ECH_CHECK(is_apart || part == own_share(g, c, share_bytes), ECH_E_ILLEGAL,
+              "%s over %s of %lld elements: part overlaps buf, but is not share %d of %d of it",
+              ech_coll_name(c->kind), ech_axis_name(c->axis), (long long)c->n, g->index, g->size);
+    return ECH_OK;
+}
+
 static ech_status check_coll(const ech_comm *comm, const ech_coll *c)
 {
     ECH_CHECK((unsigned)c->kind <= ECH_COLL_RECV && (unsigned)c->axis < ECH_N_AXES &&
@@ -165,7 +227,9 @@ static ech_status check_coll(const ech_comm *comm, const ech_coll *c)
               (int)c->axis, (int)c->dtype);
     ECH_CHECK(c->n >= 0, ECH_E_ILLEGAL, "%s over %s of %lld elements", ech_coll_name(c->kind),
               ech_axis_name(c->axis), (long long)c->n);
-    const ech_group *g = &comm->group[c->axis];
+    const ech_members *g = &comm->group[c->axis].all;
+    if (c->kind == ECH_COLL_REDUCE_SCATTER || c->kind == ECH_COLL_ALL_GATHER)
+        ECH_TRY(check_part(g, c));
     if (!ech_coll_is_p2p(c->kind))
         return c->kind == ECH_COLL_ALL_GATHER ? ECH_OK : check_sum(g, c);
     ECH_CHECK(c->peer >= 0 && c->peer < g->size && c->peer != g->index, ECH_E_ILLEGAL,
@@ -263,7 +327,9 @@ ech_status ech_coll_start(ech_comm *comm, const ech_coll *coll, int *request)
     slot->coll = *coll;
     slot->state = ECH_COLL_OPEN;
     slot->tag = next_tag(g, coll->kind);
-    ech_coll_plan(g, slot);
+    slot->step = 0;
+    (void)ech_coll_leg(g, coll, 0, &slot->leg);
+    ech_coll_plan(slot);
     link_youngest(comm, i);
     count_payload(comm, coll);
     *request = i;

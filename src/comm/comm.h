@@ -66,6 +66,7 @@ ECH_MUST_USE ech_status ech_transport_inproc(int n, ech_transport **out);
 typedef struct ech_sent {
     int64_t payload_bytes[ECH_N_AXES];
     int64_t wire_bytes[ECH_N_AXES]; /**< what was handed to isend */
+    int64_t node_bytes[ECH_N_AXES]; /**< of it, for ranks of another node (ech_layout.node_ranks) */
     int64_t messages[ECH_N_AXES];
 } ech_sent;
 
@@ -75,21 +76,25 @@ typedef struct ech_comm ech_comm;
 /** Collective kinds. */
 typedef enum ech_coll_kind {
     ECH_COLL_ALL_REDUCE, /**< reduce-scatter + all-gather in place, elements split by ech_split */
-    ECH_COLL_REDUCE_SCATTER, /**< my part of the sum replaces my part of buf */
-    ECH_COLL_ALL_GATHER,     /**< my part of buf reaches everybody's buf */
+    ECH_COLL_REDUCE_SCATTER, /**< my share of the sum of every buf goes to part */
+    ECH_COLL_ALL_GATHER,     /**< everybody's part goes to buf, in group order */
     ECH_COLL_SUM_SMALL,      /**< all-gather of whole vectors, then local tree sum */
     ECH_COLL_SEND,
     ECH_COLL_RECV
 } ech_coll_kind;
 
-/** What to do; copied at start. */
+/** What to do; copied at start.  In a group of G, the share of member i of reduce-scatter and
+ *  all-gather is elements [i n/G, (i+1) n/G) of buf. */
 typedef struct ech_coll {
     ech_coll_kind kind;
     ech_axis axis;
     ech_dtype dtype;
-    int64_t n; /**< elements of buf */
-    void *buf; /**< in/out, borrowed until done */
-    void *sum; /**< SUM_SMALL: out [n] */
+    int64_t n; /**< elements of buf; REDUCE_SCATTER, ALL_GATHER: a multiple of the group's size G */
+    void *buf; /**< borrowed until done; in: REDUCE_SCATTER, SUM_SMALL, SEND; out: ALL_GATHER, RECV;
+                     in/out: ALL_REDUCE */
+    void *part; /**< [n / G] borrowed until done; my share: REDUCE_SCATTER out, ALL_GATHER in.
+                     Exactly where it is in buf (nothing is copied then), or apart from buf */
+    void *sum;  /**< SUM_SMALL: out [n]; buf or apart from it */
     void
         *staging; /**< reductions: ech_reduce_staging_elems; SUM_SMALL: [group, n], afterwards every
                       member's values */
@@ -117,14 +122,21 @@ int ech_comm_group_index(const ech_comm *comm, ech_axis axis);
 
 /** Start a collective.  *Collective over the group of coll->axis*, not blocking.  All members start
  *  the same ones in the same order; SEND and RECV between two members match in the order in which
- *  each of the two starts them.  In a group of one no message is sent and a sum is what went in.
+ *  each of the two starts them.  In a group of one no message is sent and a sum is what went in,
+ *  copied where it goes elsewhere.
  *  Traffic: all-reduce 2 n (G-1)/G elements, reduce-scatter and all-gather n (G-1)/G, sum-small
  *  n (G-1); exactly ech_op_traffic (program/op.h).
+ *
+ *  Nodes: where runs of k neighbours in the group share one (ech_layout_node_run) and k is the
+ *  product of the first factors of the axis's tree, the first three go in two levels, inside runs
+ *  and between them: bytes sent and bits are the same, but 1/k of the flat bytes leave a node.
+ *  Otherwise k is the largest such product that divides the run; where there is none they go flat.
+ *  An all-reduce of n that is no multiple of G takes a round more, for the n % G elements left.
  *  @param comm     this rank's
  *  @param coll     copied; its memory is borrowed until done
  *  @param request  out: handle, >= 0
  *  @return ECH_OK
- *        | ECH_E_ILLEGAL      sizes, staging, peer, too many in flight; nothing was sent
+ *        | ECH_E_ILLEGAL      sizes, part, staging, peer, too many in flight; nothing was sent
  *        | ECH_E_UNSUPPORTED  a sum of this dtype; nothing was sent
  *        | ECH_E_COMM         naming both sides: the communicator is of no further use */
 ECH_MUST_USE ech_status ech_coll_start(ech_comm *comm, const ech_coll *coll, int *request);

@@ -20,7 +20,7 @@ struct ech_engine {
     lives *life;                 /* [n_programs] */
     ech_arena arena[ECH_N_SPACES];
     int64_t coord[ECH_N_AXES];
-    int *request; /* [most requests] handles of comm */
+    int *request; /* [most requests] handles of comm, by item's + op's request; -1: none */
     int in_flight;
     int index;    /* program in work */
     int item, op; /* counter */
@@ -176,7 +176,9 @@ static ech_tensor resolve(const ech_engine *e, const ech_program *p, const ech_i
     ech_tensor t = {.dtype = a->dtype, .rank = a->rank};
     if (a->region == ECH_REGION_NONE)
         return t;
-    t.data = address(e, p, it->bind[a->region].slot, it->bind[a->region].offset + a->offset);
+    const size_t shift = (size_t)e->coord[a->shift.axis] * a->shift.bytes;
+    t.data =
+        address(e, p, it->bind[a->region].slot, it->bind[a->region].offset + a->offset + shift);
     for (int d = 0; d < a->rank; d++)
         t.dim[d] = a->dim[d].bound;
     if (ech_operand_extent(a) != ECH_EXTENT_BOUND) { /* of the leading dimension only */
@@ -227,35 +229,74 @@ static ech_coll_kind coll_kind(ech_op_kind kind)
     }
 }
 
+/* Which argument of a start op is what; -1: it has none. */
+typedef struct message_args {
+    int buf, part, staging, sum;
+} message_args;
+
+static message_args args_of(ech_op_kind kind)
+{
+    switch (kind) {
+    case ECH_OP_ALL_REDUCE_START:
+        return (message_args){.buf = 0, .part = -1, .staging = 1, .sum = -1};
+    case ECH_OP_REDUCE_SCATTER_START:
+        return (message_args){.buf = 0, .part = 1, .staging = 2, .sum = -1};
+    case ECH_OP_ALL_GATHER_START:
+        return (message_args){.buf = 1, .part = 0, .staging = -1, .sum = -1};
+    case ECH_OP_SUM_SMALL_START:
+        return (message_args){.buf = 0, .part = -1, .staging = 1, .sum = 2};
+    default:
+        return (message_args){.buf = 0, .part = -1, .staging = -1, .sum = -1};
+    }
+}
+
+static void *arg_data(const ech_engine *e, const ech_program *p, const ech_item *it,
+                      const ech_op *op, int arg)
+{
+    return arg >= 0 && arg < op->n_args ? resolve(e, p, it, &op->arg[arg]).data : NULL;
+}
+
+/* Where the handle of a communication op is kept. */
+static int *request_of(const ech_engine *e, const ech_item *it, const ech_op *op)
+{
+    return &e->request[it->request + op->request];
+}
+
 static ech_status start_message(ech_engine *e, const ech_program *p, const ech_item *it,
                                 const ech_op *op)
 {
-    const ech_tensor buf = resolve(e, p, it, &op->arg[0]);
-    ech_coll c = {
-        .kind = coll_kind(op->kind), .axis = op->axis, .dtype = buf.dtype, .n = 1, .buf = buf.data};
+    const message_args at = args_of(op->kind);
+    const ech_tensor buf = resolve(e, p, it, &op->arg[at.buf]);
+    int *request = request_of(e, it, op);
+    ech_coll c = {.kind = coll_kind(op->kind),
+                  .axis = op->axis,
+                  .dtype = buf.dtype,
+                  .n = 1,
+                  .buf = buf.data,
+                  .part = arg_data(e, p, it, op, at.part),
+                  .sum = arg_data(e, p, it, op, at.sum),
+                  .staging = arg_data(e, p, it, op, at.staging)};
+    ECH_CHECK(*request < 0, ECH_E_PROOF, "rank %d starts message %d, which is in flight",
+              e->config.rank, it->request + op->request);
     for (int d = 0; d < buf.rank; d++)
         c.n *= buf.dim[d];
-    if (op->n_args > 1) {
-        c.staging = resolve(e, p, it, &op->arg[1]).data;
-        c.staging_bytes = ech_operand_bytes(&op->arg[1]);
-    }
-    if (op->n_args > 2)
-        c.sum = resolve(e, p, it, &op->arg[2]).data;
+    if (c.staging)
+        c.staging_bytes = ech_operand_bytes(&op->arg[at.staging]);
     c.peer = (int)ech_expr_eval(&op->attr[0], e->coord, it->micro);
-    ECH_TRY(ech_coll_start(e->config.comm, &c, &e->request[it->request]));
+    ECH_TRY(ech_coll_start(e->config.comm, &c, request));
     e->in_flight++;
     return ECH_OK;
 }
 
-static ech_status finish_message(ech_engine *e, const ech_item *it)
+static ech_status finish_message(ech_engine *e, const ech_item *it, const ech_op *op)
 {
-    ECH_CHECK(e->request[it->request] >= 0, ECH_E_PROOF,
-              "rank %d waits for message %d, which it has not started", e->config.rank,
-              it->request);
-    const ech_status st = ech_coll_test(e->config.comm, e->request[it->request]);
+    int *request = request_of(e, it, op);
+    ECH_CHECK(*request >= 0, ECH_E_PROOF, "rank %d waits for message %d, which it has not started",
+              e->config.rank, it->request + op->request);
+    const ech_status st = ech_coll_test(e->config.comm, *request);
     if (st != ECH_DONE)
         return st;
-    e->request[it->request] = -1;
+    *request = -1;
     e->in_flight--;
     return ECH_OK;
 }
@@ -266,7 +307,8 @@ static ech_status run_op(ech_engine *e, const ech_item *it, const ech_op *op)
     const ech_op_row *row = ech_op_row_get(op->kind);
     if (row->is_start || row->is_wait) {
         const double t0 = ech_clock_s();
-        const ech_status st = row->is_start ? start_message(e, p, it, op) : finish_message(e, it);
+        const ech_status st =
+            row->is_start ? start_message(e, p, it, op) : finish_message(e, it, op);
         if (st != ECH_BLOCKED && e->blocked_since <= 0.0) /* else it is part of the waiting */
             e->times.comm_s += ech_clock_s() - t0;
         e->ops_done += st == ECH_OK;
@@ -411,9 +453,12 @@ const char *ech_engine_describe(const ech_engine *e, char *buf, size_t n)
         (void)snprintf(buf, n, "rank %d stands at the end of its segment", e->config.rank);
         return buf;
     }
-    const int request = p->item[e->item].request;
-    if (request >= 0 && e->request[request] >= 0)
-        (void)ech_coll_describe(e->config.comm, e->request[request], what, sizeof what);
+    const ech_item *it = &p->item[e->item];
+    const ech_block *b = &p->block[it->block];
+    const int *request =
+        it->request >= 0 && e->op < b->n_ops ? request_of(e, it, &b->op[e->op]) : NULL;
+    if (request && *request >= 0)
+        (void)ech_coll_describe(e->config.comm, *request, what, sizeof what);
     (void)snprintf(buf, n, "rank %d, %s, op %d: %s", e->config.rank,
                    ech_item_describe(p, e->item, where, sizeof where), e->op, what);
     return buf;

@@ -12,10 +12,15 @@
  *  copy               0 x  1 y
  *  scale              0 x (RW)                                     real: factor
  *  add                0 a  1 b  2 y                                y = a + b; y may be a or b
- *  embed              0 ids i32 [N]  1 table [V,H]  2 positions [S,H] opt  3 position cell i64 opt
- *                     4 y [N,H]                                    attr: seq
- *                     y[n] = table[ids[n]] + positions[(position or 0) + n % seq]
- *  embed_backward     0 ids  1 dy [N,H]  2 dtable [V,H] acc  3 dpositions [S,H] acc opt   attr: seq
+ *  embed              0 ids i32 [N]  1 table [V,H]  2 y [N,H]      attr: first row
+ *                     y[n] = table[ids[n] - first], 0 where the table has no such row
+ *  embed_backward     0 ids  1 dy [N,H]  2 dtable [V,H] acc         attr: first row
+ *  positions          0 y [N,H] (RW)  1 table [S,H]  2 position cell i64 opt   attr: seq, token
+ *                     y[n] += table[(position or 0) + (token + n) % seq]; token: the first of these
+ *                     N in the micro-batch
+ *  positions_backward 0 dy [N,H]  1 dtable [S,H] acc                attr: seq, token
+ *  bias               0 y [N,H] (RW)  1 bias [H]                    y[n] += bias
+ *  bias_backward      0 dy [N,H]  1 dbias [H] acc                   dbias += column sums
  *  layernorm          0 x [N,H]  1 gamma [H]  2 beta [H]  3 y  4 mean [N]  5 rstd [N]     real: eps
  *  layernorm_backward 0 x  1 gamma  2 mean  3 rstd  4 dy  5 dres [N,H] opt  6 dx  7 dgamma acc
  *                     8 dbeta acc                                  dx = dres + ...; dx may be dres
@@ -33,10 +38,12 @@
  *                     neighbours (0: element i pairs with i + rot/2; 1: 2i with 2i + 1),
  *                     rot = 2 * table dim 1 <= D
  *  attention          0 qkv [N,g,r+2,D]  1 out [N,g,r*D]  2 lse REAL [N,g,r]
- *                     attr: seq, window (0: none), purpose; real: scale, dropout p
+ *                     attr: seq, window (0: none), purpose, first head, heads a of all ranks
+ *                     real: scale, dropout p
  *                     causal; lse = log sum exp of the scaled scores of the row
  *                     dropout on the normalised scores: key purpose ECH_RNG_DROPOUT_ATTENTION,
- *                     element ((row * a + head) * s + i) * s + j with row the global sequence row
+ *                     element ((row * a + first + head) * s + i) * s + j with row the global
+ *                     sequence row and head = group * r + query head among these
  *  attention_backward 0 qkv  1 out  2 lse  3 dout  4 dqkv [N,g,r+2,D]     attr, real as above
  *  attention_cached   0 qkv [n,g,r+2,D]  1 kcache [S,g,D] (RW)  2 vcache (RW)  3 position cell
  *                     4 out [n,g,r*D]; stores k, v at position.., query i sees 0..position+i
@@ -45,26 +52,47 @@
  *  swiglu_backward    0 gate_up  1 dy  2 dgate_up
  *  gelu               0 x [N,F]  1 y [N,F]                         tanh form
  *  gelu_backward      0 x  1 dy  2 dx                              dx may be dy
- *  dropout            0 x [N,H]  1 residual [N,H] opt  2 y         real: p; attr: seq, purpose
- *                     y = residual + keep * x / (1 - p); element (row * s + i) * H + h; y may be
- *                     any input; its own backward (x = dy, no residual)
- *  xent               0 logits [N,V]  1 labels i32 [N] (-1: masked)  2 lse [N], masked rows too
- *                     3 loss cell f64 acc             attr: vocab (columns beyond do not exist)
- *                     loss += sum of -log p(label)
- *  xent_backward      0 logits (RW: becomes dlogits)  1 labels  2 lse  3 seed cell f64; attr: vocab
- *                     dlogits = (softmax - onehot) * seed; masked rows and padded columns are 0
+ *  dropout            0 x [N,H]  1 residual [N,H] opt  2 y         real: p; attr: seq, purpose,
+ *                     token
+ *                     y = residual + keep * x / (1 - p); with k = token + n, element
+ *                     (row(k) * s + k % s) * H + h, row(k) = global row of sequence k / s of the
+ *                     micro-batch; y may be any input; its own backward (x = dy, no residual)
+ *  xent_shard         0 logits [N,V]  1 labels i32 [N] (-1: masked)  2 parts [1,2,N]
+ *                     attr: vocab (ids beyond do not exist), first column: these are ids first ..
+ *                     parts[0][0][n] = log sum exp of the row (-inf without a column)
+ *                     parts[0][1][n] = logit of the label, 0 where it is not here or masked
+ *  xent               0 parts [t,2,N]  1 labels  2 lse [N], masked rows too  3 loss cell f64 acc
+ *                     lse = log sum exp over t of parts[t][0]; loss += sum over rows with a label
+ *                     of lse - sum over t of parts[t][1]
+ *  xent_backward      0 logits (RW: becomes dlogits)  1 labels  2 lse  3 seed cell f64
+ *                     attr: vocab, first column
+ *                     dlogits = (softmax - onehot) * seed; masked rows and columns beyond are 0
  *  count_tokens       0 labels i32 [M]  1 count cell i64           labels >= 0
  *  loss_seed          0 tokens cell i64  1 loss_scale cell f64  2 seed cell f64
  *  sum_cells          0 x f64 [m]  1 sum cell f64                  in order
- *  sumsq              0 x [E]  1 sum cell f64 acc                  fp64, fixed order
- *  clip               0 grad_sq cell  1 loss_scale cell  2 factor cell f64
- *                     real: max_norm (0: off); norm = sqrt(grad_sq) / loss_scale
+ *  kv_fold            0 dw [g,r+2,E]  1 sum [g,2,E]               attr: first group, copies
+ *                     key and value rows of group j added to sum[(first + j) / copies], the rest
+ *                     of sum 0; in ascending j
+ *  kv_spread          0 sum [g,2,E]  1 dw [g,r+2,E] (RW)           attr: first group, copies
+ *                     key and value rows of group j = sum[(first + j) / copies]; others left
+ *  sumsq              0 x [E]  1 sum i64 [ECH_SUMSQ_WORDS] acc  2 copies i64 [ECH_SUMSQ_WORDS] acc, opt
+ *                     attr: first, then twice begin, end, period, tail
+ *                     exact sum of squares (program/op.h); element i has index k = first + i; it
+ *                     goes to `copies` where for one of the two begin <= k < end and
+ *                     (k - begin) % period >= period - tail, else to `sum`.  Words are carried on
+ *                     before return: 0 <= word < 2^32 but in the top one
+ *  clip               0 i64 [ECH_SUMSQ_WORDS] sum  1 copies opt  2 whole opt  3 loss_scale
+ *                     4 grad_sq cell f64  5 factor cell f64        attr: copies of each; real:
+ *                     max_norm (0: off)
+ *                     grad_sq = (sum + copies / attr + whole) rounded once, inf where the last word
+ *                     of one counts anything; norm = sqrt(grad_sq) / loss_scale
  *                     factor = min(1, max_norm / (norm + 1e-6)) / loss_scale
  *  adamw              0 p [E] (RW)  1 g [E]  2 m (RW)  3 v (RW)  4 lr cell  5 clip cell
- *                     6 updates cell i64                           real: beta1, beta2, eps, decay
+ *                     6 updates cell i64    attr: first, decayed; real: beta1, beta2, eps, decay
+ *                     element i decays where first + i < decayed
  *                     g' = clip * g; t = updates + 1; p -= lr * (m^ / (sqrt(v^) + eps) + decay * p)
  *                     (decoupled decay, Loshchilov & Hutter 2019)
- *  sgd                0 p (RW)  1 g  2 lr cell  3 clip cell        real: decay
+ *  sgd                0 p (RW)  1 g  2 lr cell  3 clip cell        attr, real: first, decayed; decay
  *  Communication kinds are run by comm/, not by kernels. */
 #ifndef ECH_KERNELS_KERNELS_H
 #define ECH_KERNELS_KERNELS_H

@@ -11,16 +11,125 @@ const char *ech_axis_name(ech_axis axis)
     return (unsigned)axis < ECH_N_AXES ? axis_names[axis] : "no axis";
 }
 
-ech_layout ech_layout_data_parallel(int dp)
+static const ech_axis default_order[4] = {ECH_AXIS_TP, ECH_AXIS_CP, ECH_AXIS_DP, ECH_AXIS_PP};
+
+/* dp stands for the pair dp, hsdp. */
+static ech_status read_order(const ech_axis given[4], ech_axis out[ECH_MESH_AXES])
 {
-    ech_layout l = {.world = dp, .order = {ECH_AXIS_TP, ECH_AXIS_CP, ECH_AXIS_DP, ECH_AXIS_PP}};
+    const bool is_default = !given[0] && !given[1] && !given[2] && !given[3];
+    const ech_axis *order = is_default ? default_order : given;
+    bool seen[ECH_N_AXES] = {false};
+    int n = 0;
+    for (int k = 0; k < 4; k++) {
+        const ech_axis a = order[k];
+        const bool is_mesh =
+            a == ECH_AXIS_TP || a == ECH_AXIS_CP || a == ECH_AXIS_DP || a == ECH_AXIS_PP;
+        ECH_CHECK(is_mesh && !seen[a], ECH_E_CONFIG,
+                  "an order names tp, cp, dp and pp once each, not %s %s", ech_axis_name(a),
+                  is_mesh ? "twice" : "at all");
+        seen[a] = true;
+        out[n++] = a;
+        if (a == ECH_AXIS_DP)
+            out[n++] = ECH_AXIS_HSDP;
+    }
+    return ECH_OK;
+}
+
+static ech_status check_degrees(const ech_layout_spec *s)
+{
+    int64_t world = 1;
+    const int degree[] = {s->tp, s->cp, s->pp, s->dp};
+    for (int k = 0; k < 4; k++) {
+        ECH_CHECK(degree[k] >= 1, ECH_E_CONFIG, "a degree of %d, it must be at least 1", degree[k]);
+        world *= degree[k];
+        ECH_CHECK(world <= ECH_MAX_WORLD, ECH_E_ILLEGAL, "more than %d ranks", ECH_MAX_WORLD);
+    }
+    ECH_CHECK(s->shard_group >= 0 && (!s->shard_group || s->dp % s->shard_group == 0), ECH_E_CONFIG,
+              "a shard group of %d does not divide %d data parallel ranks", s->shard_group, s->dp);
+    ECH_CHECK(s->kv_share >= 1 && s->tp % s->kv_share == 0, ECH_E_CONFIG,
+              "%d ranks that share key/value heads do not divide tp = %d", s->kv_share, s->tp);
+    return ECH_OK;
+}
+
+/* The first factors of the tree whose product is the shard group's size sum inside it, the others
+ * over the replicas. */
+static void split_tree(ech_layout *l, const ech_tree *all)
+{
+    const int group = l->degree[ECH_AXIS_DP];
+    int product = 1;
+    int n = 0;
+    while (n < all->n && product < group)
+        product *= all->factor[n++];
+    l->is_nested = product == group;
+    if (!l->is_nested)
+        return;
+    ech_tree *inner = &l->tree[ECH_AXIS_DP];
+    ech_tree *outer = &l->tree[ECH_AXIS_HSDP];
+    *inner = *outer = (ech_tree){0};
+    for (int k = 0; k < all->n; k++)
+        if (k < n)
+            inner->factor[inner->n++] = all->factor[k];
+        else
+            outer->factor[outer->n++] = all->factor[k];
+}
+
+ech_status ech_layout_make(const ech_layout_spec *s, ech_layout *out)
+{
+    ech_layout l = {0};
+    ech_tree all = ech_tree_default(s->dp > 0 ? s->dp : 1);
+    ECH_TRY(check_degrees(s));
+    ECH_TRY(read_order(s->order, l.order));
+    if (s->n_tree)
+        ECH_TRY(ech_tree_make(s->tree, s->n_tree, s->dp, &all));
     for (int a = 0; a < ECH_N_AXES; a++)
         l.degree[a] = 1;
-    l.degree[ECH_AXIS_DP] = dp;
-    l.degree[ECH_AXIS_WORLD] = dp;
+    const int group = s->shard_group ? s->shard_group : s->dp;
+    l.world = s->tp * s->cp * s->pp * s->dp;
+    ECH_CHECK(s->node_ranks >= 0 && (!s->node_ranks || l.world % s->node_ranks == 0), ECH_E_CONFIG,
+              "nodes of %d ranks do not make up %d ranks", s->node_ranks, l.world);
+    l.node_ranks = s->node_ranks;
+    l.degree[ECH_AXIS_TP] = s->tp;
+    l.degree[ECH_AXIS_CP] = s->cp;
+    l.degree[ECH_AXIS_PP] = s->pp;
+    l.degree[ECH_AXIS_DP] = group;
+    l.degree[ECH_AXIS_HSDP] = s->dp / group;
+    l.degree[ECH_AXIS_KV] = s->kv_share;
+    l.degree[ECH_AXIS_WORLD] = l.world;
     for (int a = 0; a < ECH_N_AXES; a++)
         l.tree[a] = ech_tree_default(l.degree[a]);
+    split_tree(&l, &all);
+    *out = l;
+    return ECH_OK;
+}
+
+ech_layout ech_layout_data_parallel(int dp)
+{
+    ech_layout l = {0};
+    const ech_layout_spec spec = {.tp = 1, .cp = 1, .pp = 1, .dp = dp, .kv_share = 1};
+    const ech_status st = ech_layout_make(&spec, &l);
+    ECH_ASSERT(st == ECH_OK);
     return l;
+}
+
+int ech_layout_data_degree(const ech_layout *l)
+{
+    return l->degree[ECH_AXIS_DP] * l->degree[ECH_AXIS_HSDP];
+}
+
+int64_t ech_layout_data_index(const ech_layout *l, const int64_t coord[ECH_N_AXES])
+{
+    return coord[ECH_AXIS_DP] + l->degree[ECH_AXIS_DP] * coord[ECH_AXIS_HSDP];
+}
+
+bool ech_layout_is_nested(const ech_layout *l)
+{
+    return l->is_nested;
+}
+
+bool ech_axis_contains(ech_axis outer, ech_axis inner)
+{
+    return outer == inner || outer == ECH_AXIS_WORLD ||
+           (outer == ECH_AXIS_TP && inner == ECH_AXIS_KV);
 }
 
 void ech_layout_coords(const ech_layout *l, int rank, int64_t coord[ECH_N_AXES])
@@ -29,26 +138,58 @@ void ech_layout_coords(const ech_layout *l, int rank, int64_t coord[ECH_N_AXES])
     ECH_ASSERT(rank >= 0 && rank < l->world);
     for (int a = 0; a < ECH_N_AXES; a++)
         coord[a] = 0;
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < ECH_MESH_AXES; k++) {
         const int d = l->degree[l->order[k]];
         coord[l->order[k]] = rest % d;
         rest /= d;
     }
+    coord[ECH_AXIS_KV] = coord[ECH_AXIS_TP] % l->degree[ECH_AXIS_KV];
     coord[ECH_AXIS_WORLD] = rank;
+}
+
+/* From a member of an axis's group to the next one. */
+static int stride_of(const ech_layout *l, ech_axis axis)
+{
+    int stride = 1;
+    const ech_axis along = axis == ECH_AXIS_KV ? ECH_AXIS_TP : axis;
+    if (axis == ECH_AXIS_WORLD)
+        return 1;
+    for (int k = 0; k < ECH_MESH_AXES && l->order[k] != along; k++)
+        stride *= l->degree[l->order[k]];
+    return stride;
+}
+
+static int greatest_divisor(int a, int b)
+{
+    while (b != 0) {
+        const int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Runs of k members, of all groups together, are blocks of stride * k consecutive ranks: a node
+ * holds whole runs exactly where it holds whole blocks. */
+int ech_layout_node_run(const ech_layout *l, ech_axis axis)
+{
+    const int stride = stride_of(l, axis);
+    if (l->node_ranks == 0 || l->node_ranks % stride != 0)
+        return 1;
+    const int run = greatest_divisor(l->degree[axis], l->node_ranks / stride);
+    return run < l->degree[axis] ? run : 1;
 }
 
 int ech_layout_group(const ech_layout *l, int rank, ech_axis axis, int *members)
 {
-    int stride = 1;
     int64_t coord[ECH_N_AXES];
+    const int stride = stride_of(l, axis);
     ech_layout_coords(l, rank, coord);
     if (axis == ECH_AXIS_WORLD) {
         for (int i = 0; i < l->world; i++)
             members[i] = i;
         return rank;
     }
-    for (int k = 0; k < 4 && l->order[k] != axis; k++)
-        stride *= l->degree[l->order[k]];
     const int me = (int)coord[axis];
     for (int i = 0; i < l->degree[axis]; i++)
         members[i] = rank + (i - me) * stride;

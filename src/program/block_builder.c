@@ -48,20 +48,42 @@ ech_operand ech_absent(void)
     return (ech_operand){.region = ECH_REGION_NONE, .place = ech_placement_invariant()};
 }
 
+/* p with the same placement over each axis of the data parallel ranks that has more than one. */
+static ech_placement over_data(const ech_layout *l, ech_place place)
+{
+    ech_placement p = ech_placement_invariant();
+    if (l->degree[ECH_AXIS_DP] > 1)
+        p.over[ECH_AXIS_DP] = place;
+    if (l->degree[ECH_AXIS_HSDP] > 1)
+        p.over[ECH_AXIS_HSDP] = place;
+    return p;
+}
+
 ech_placement ech_token_placement(const ech_layout *l)
 {
-    const ech_placement p = ech_placement_invariant();
-    if (l->degree[ECH_AXIS_DP] == 1)
-        return p;
-    return ech_placement_with(p, ECH_AXIS_DP, ech_place_sharded(0, ECH_MAP_SEQUENCES));
+    return over_data(l, ech_place_sharded(0, ECH_MAP_SEQUENCES));
 }
 
 ech_placement ech_partial_placement(const ech_layout *l)
 {
-    const ech_placement p = ech_placement_invariant();
-    if (l->degree[ECH_AXIS_DP] == 1)
-        return p;
-    return ech_placement_with(p, ECH_AXIS_DP, ech_place_of(ECH_PLACE_PARTIAL));
+    return over_data(l, ech_place_of(ECH_PLACE_PARTIAL));
+}
+
+static int tp_degree(const ech_builder *b)
+{
+    return b->spec->layout.degree[ECH_AXIS_TP];
+}
+
+static bool is_sequence_parallel(const ech_builder *b)
+{
+    return b->spec->policy.is_sequence_parallel && tp_degree(b) > 1;
+}
+
+ech_operand ech_cut_over_tp(const ech_builder *b, ech_operand a, int dim, ech_index_map map)
+{
+    if (tp_degree(b) > 1)
+        a.place.over[ECH_AXIS_TP] = ech_place_sharded(dim, map);
+    return a;
 }
 
 ech_operand ech_activation(const ech_builder *b, ech_region region, int64_t d1, int64_t d2,
@@ -75,6 +97,32 @@ ech_operand ech_activation(const ech_builder *b, ech_region region, int64_t d1, 
     if (s->mode == ECH_MODE_GENERATE)
         a.dim[0].extent = ECH_CELL_NEW_TOKENS;
     return a;
+}
+
+static ech_operand as_stream(const ech_builder *b, ech_operand a)
+{
+    if (!is_sequence_parallel(b))
+        return a;
+    a.dim[0].bound /= tp_degree(b);
+    return ech_cut_over_tp(b, a, 0, ECH_MAP_CONTIGUOUS);
+}
+
+ech_operand ech_stream(const ech_builder *b, ech_region region)
+{
+    return as_stream(b, ech_activation(b, region, b->spec->model->hidden, 0, 0));
+}
+
+ech_operand ech_stream_vector(const ech_builder *b, ech_region region)
+{
+    return as_stream(b, ech_activation(b, region, 0, 0, 0));
+}
+
+ech_expr ech_first_token(const ech_builder *b)
+{
+    const int64_t share = b->spec->rows * b->spec->seq / tp_degree(b);
+    if (!is_sequence_parallel(b))
+        return ech_expr_const(0);
+    return ech_expr_binary(ECH_EXPR_MUL, ech_expr_coord(ECH_AXIS_TP), ech_expr_const(share));
 }
 
 ech_operand ech_as_grad(ech_operand a)
@@ -112,20 +160,14 @@ ech_operand ech_keep(ech_builder *b, ech_operand shape)
     return b->keeps ? ech_append(b, ECH_REGION_SAVED_FB, shape) : ech_temp(b, shape);
 }
 
-static const ech_param *find_param(const ech_builder *b, ech_param_kind kind)
+static ech_operand param_in(const ech_builder *b, ech_param_kind kind, ech_region first)
 {
-    const ech_param *p = ech_canon_find(b->spec->canon, kind, -1);
-    return p ? p : ech_canon_find(b->spec->canon, kind, 0);
-}
-
-static ech_operand param_in(const ech_builder *b, ech_param_kind kind, ech_region region)
-{
-    const ech_param *p = find_param(b, kind);
+    const ech_shard_param *p = ech_shard_find(b->spec->plan, kind);
     if (!p)
         return ech_absent();
     ech_operand a = ech_shape(b->spec->real, p->rank, p->dim[0], p->dim[1], p->dim[2], p->dim[3]);
-    a.region = region;
-    a.offset = (size_t)p->unit_offset * ech_dtype_bytes(b->spec->real);
+    a.region = (ech_region)((int)first + (int)p->part);
+    a.offset = (size_t)p->offset * ech_dtype_bytes(b->spec->real);
     return a;
 }
 
@@ -159,15 +201,51 @@ static bool is_matrix(ech_param_kind kind)
     }
 }
 
+static ech_index_map map_of(const ech_builder *b, ech_param_kind kind)
+{
+    switch (kind) {
+    case ECH_PARAM_QKV:
+    case ECH_PARAM_QKV_BIAS:
+    case ECH_PARAM_ATTN_OUT:
+        return ECH_MAP_HEAD_GROUP;
+    case ECH_PARAM_GATE_UP:
+        return ECH_MAP_GATE_UP;
+    case ECH_PARAM_DOWN:
+        return b->spec->model->act == ECH_ACT_SWIGLU ? ECH_MAP_GATE_UP : ECH_MAP_CONTIGUOUS;
+    default:
+        return ECH_MAP_CONTIGUOUS;
+    }
+}
+
+static bool has_shared_heads(const ech_builder *b, ech_param_kind kind)
+{
+    return b->spec->layout.degree[ECH_AXIS_KV] > 1 &&
+           (kind == ECH_PARAM_QKV || kind == ECH_PARAM_QKV_BIAS);
+}
+
+/* Over tp: cut, or whole with a gradient that is `partial` or not. */
+static ech_operand place_over_tp(const ech_builder *b, ech_operand a, ech_param_kind kind,
+                                 ech_place_kind partial)
+{
+    const ech_shard_param *p = ech_shard_find(b->spec->plan, kind);
+    const bool is_columns = p->cut == ECH_CUT_COLUMNS;
+    if (p->part == ECH_PART_SUMMED)
+        a.place.over[ECH_AXIS_TP] = ech_place_of(partial);
+    if (has_shared_heads(b, kind))
+        a.place.over[ECH_AXIS_KV] = ech_place_of(partial);
+    return p->part == ECH_PART_CUT && p->cut != ECH_CUT_NONE
+               ? ech_cut_over_tp(b, a, is_columns ? 1 : 0, map_of(b, kind))
+               : a;
+}
+
 ech_operand ech_param_operand(const ech_builder *b, ech_param_kind kind)
 {
     ech_operand a = param_in(b, kind, ECH_REGION_PARAM);
     if (a.region == ECH_REGION_NONE)
         return a;
     a = flatten_param(a, is_matrix(kind));
-    if (b->spec->layout.degree[ECH_AXIS_DP] > 1)
-        a.place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_REPLICATED);
-    return a;
+    a.place = over_data(&b->spec->layout, ech_place_of(ECH_PLACE_REPLICATED));
+    return place_over_tp(b, a, kind, ECH_PLACE_REPLICATED);
 }
 
 ech_operand ech_param_grad(const ech_builder *b, ech_param_kind kind)
@@ -177,7 +255,7 @@ ech_operand ech_param_grad(const ech_builder *b, ech_param_kind kind)
         return a;
     a = flatten_param(a, is_matrix(kind));
     a.place = ech_partial_placement(&b->spec->layout);
-    return ech_as_grad(a);
+    return ech_as_grad(place_over_tp(b, a, kind, ECH_PLACE_PARTIAL));
 }
 
 ech_operand ech_cell_operand(ech_cell cell)
@@ -190,11 +268,11 @@ ech_operand ech_cell_operand(ech_cell cell)
 
 /* --- ops --- */
 
-static void note_region(ech_block *block, const ech_operand *a)
+static void note_region(ech_block *block, const ech_operand *a, const ech_layout *l)
 {
     if (a->region == ECH_REGION_NONE || a->region == ECH_REGION_WORK)
         return;
-    const size_t end = a->offset + ech_operand_bytes(a);
+    const size_t end = a->offset + ech_operand_span(a, l);
     if (end > block->region_bytes[a->region])
         block->region_bytes[a->region] = end;
 }
@@ -211,10 +289,94 @@ ech_op *ech_emit(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand
     for (int i = 0; i < n_args; i++) {
         op.arg[i] = arg[i];
         op.arg[i].access = sig.arg[i].access;
-        note_region(&b->block, &arg[i]);
+        note_region(&b->block, &arg[i], &b->spec->layout);
     }
     b->block.op[b->block.n_ops] = op;
     return &b->block.op[b->block.n_ops++];
+}
+
+/* --- between stream and full --- */
+
+/* The same bytes as one vector: what is cut is cut along it. */
+static ech_operand as_vector(ech_operand a)
+{
+    const int64_t n = ech_operand_elems(&a);
+    a.rank = 1;
+    a.dim[0] = (ech_dim){n, ECH_EXTENT_BOUND};
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (a.place.over[x].kind == ECH_PLACE_SHARDED)
+            a.place.over[x].dim = 0;
+    return a;
+}
+
+/* Start and wait of one communication over tp in the block. */
+static void emit_comm(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand *arg,
+                      int request)
+{
+    ech_op *op = ech_emit(b, kind, n_args, arg);
+    op->axis = ECH_AXIS_TP;
+    op->request = request;
+}
+
+void ech_emit_gather_over_tp(ech_builder *b, ech_operand share, ech_operand whole)
+{
+    const ech_operand arg[2] = {as_vector(share), as_vector(whole)};
+    const int request = b->n_requests++;
+    emit_comm(b, ECH_OP_ALL_GATHER_START, 2, arg, request);
+    emit_comm(b, ECH_OP_ALL_GATHER_WAIT, 2, arg, request);
+}
+
+ech_operand ech_emit_gather(ech_builder *b, ech_operand stream, ech_operand to)
+{
+    if (!is_sequence_parallel(b))
+        return stream;
+    if (to.region == ECH_REGION_NONE) {
+        to = stream;
+        to.dim[0].bound *= tp_degree(b);
+        to.place.over[ECH_AXIS_TP] = ech_place_of(ECH_PLACE_INVARIANT);
+        to = ech_temp(b, to);
+    }
+    ech_emit_gather_over_tp(b, stream, to);
+    return to;
+}
+
+ech_operand ech_partial_for(ech_builder *b, ech_operand to)
+{
+    if (tp_degree(b) == 1)
+        return to;
+    if (is_sequence_parallel(b)) {
+        to.dim[0].bound *= tp_degree(b);
+        to = ech_temp(b, to);
+    }
+    to.place.over[ECH_AXIS_TP] = ech_place_of(ECH_PLACE_PARTIAL);
+    return to;
+}
+
+ech_pending_sum ech_emit_sum_start(ech_builder *b, ech_operand partial, ech_operand to)
+{
+    const int tp = tp_degree(b);
+    const bool scatters = is_sequence_parallel(b);
+    ech_pending_sum sum = {.wait = ECH_N_OPS, .n_args = scatters ? 3 : 2};
+    if (tp == 1)
+        return sum;
+    const int64_t staged = ech_reduce_staging_elems(ech_operand_elems(&partial), tp);
+    const ech_operand staging = ech_temp(b, ech_shape(b->spec->real, 1, staged, 0, 0, 0));
+    sum.request = b->n_requests++;
+    sum.wait = scatters ? ECH_OP_REDUCE_SCATTER_WAIT : ECH_OP_ALL_REDUCE_WAIT;
+    sum.arg[0] = as_vector(partial);
+    sum.arg[1] = scatters ? as_vector(to) : staging;
+    sum.arg[2] = staging;
+    emit_comm(b, scatters ? ECH_OP_REDUCE_SCATTER_START : ECH_OP_ALL_REDUCE_START, sum.n_args,
+              sum.arg, sum.request);
+    if (!scatters)
+        sum.arg[0] = as_vector(to);
+    return sum;
+}
+
+void ech_emit_sum_wait(ech_builder *b, const ech_pending_sum *sum)
+{
+    if (sum->wait != ECH_N_OPS)
+        emit_comm(b, sum->wait, sum->n_args, sum->arg, sum->request);
 }
 
 /* Lifetimes of temporaries and workspaces by op index; temporaries first, then one a workspace. */

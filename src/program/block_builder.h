@@ -20,6 +20,7 @@ typedef struct ech_builder {
     ech_block block;
     size_t temp_bytes[ECH_MAX_TEMPS];
     int n_temps;
+    int n_requests;
     bool keeps; /**< keep() goes to SAVED_FB (training), else to WORK */
     ech_status st;
 } ech_builder;
@@ -54,7 +55,21 @@ ech_operand ech_reshape(ech_operand a, int rank, int64_t d1, int64_t d2, int64_t
 /** No argument. */
 ech_operand ech_absent(void);
 
-/** Activation of shape [N, d1, d2, d3] in region at offset 0, sharded over dp on N; d = 0 ends. */
+/** Cut over tp: dimension dim by a map; whole with one rank. */
+ech_operand ech_cut_over_tp(const ech_builder *b, ech_operand a, int dim, ech_index_map map);
+
+/** The residual stream [N, H] in region at offset 0: with sequence parallelism a rank's N / tp
+ *  tokens. */
+ech_operand ech_stream(const ech_builder *b, ech_region region);
+
+/** A vector [N] with an element for each token of the stream. */
+ech_operand ech_stream_vector(const ech_builder *b, ech_region region);
+
+/** First token of the stream in the micro-batch: 0, or with sequence parallelism tp * N / tp. */
+ech_expr ech_first_token(const ech_builder *b);
+
+/** Activation of shape [N, d1, d2, d3] in region at offset 0, of all the micro-batch's tokens,
+ *  sharded over dp on N; d = 0 ends. */
 ech_operand ech_activation(const ech_builder *b, ech_region region, int64_t d1, int64_t d2,
                            int64_t d3);
 
@@ -88,11 +103,42 @@ ech_operand ech_cell_operand(ech_cell cell);
  *  attributes and reals (a throw-away op after a failure). */
 ech_op *ech_emit(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand *arg);
 
-/** Token placement over dp: S(0, sequences) with more than one rank, else I. */
+/** Token placement over dp and hsdp: S(0, sequences) with more than one rank, else I. */
 ech_placement ech_token_placement(const ech_layout *l);
 
-/** Placement of a partial sum over dp (I with one rank). */
+/** Placement of a partial sum over dp and hsdp (I with one rank). */
 ech_placement ech_partial_placement(const ech_layout *l);
+
+/* --- between stream and full --- */
+
+/** All tokens of a stream-shaped value, on every rank of tp: gathered with sequence parallelism into
+ *  `to` (absent: a temporary), else the value itself. */
+ech_operand ech_emit_gather(ech_builder *b, ech_operand stream, ech_operand to);
+
+/** Shares of the ranks of tp, one after the other, on all of them: start and wait. */
+void ech_emit_gather_over_tp(ech_builder *b, ech_operand share, ech_operand whole);
+
+/** A sum over tp that moves. */
+typedef struct ech_pending_sum {
+    ech_op_kind wait; /**< ECH_N_OPS: nothing to wait for */
+    ech_operand arg[3];
+    int n_args, request;
+} ech_pending_sum;
+
+/** Start the sum of a partial [N, H] over tp into a stream-shaped operand.  With one rank of tp there
+ *  is nothing to do.
+ *  @param b        builder
+ *  @param partial  P over tp, [N, H]
+ *  @param to       stream-shaped; without sequence parallelism the same memory as partial
+ *  @return what ech_emit_sum_wait wants */
+ech_pending_sum ech_emit_sum_start(ech_builder *b, ech_operand partial, ech_operand to);
+
+/** Wait for it. */
+void ech_emit_sum_wait(ech_builder *b, const ech_pending_sum *sum);
+
+/** Where a row-parallel product goes before it is summed into `to`: `to` itself, marked P over tp,
+ *  or a temporary [N, H]. */
+ech_operand ech_partial_for(ech_builder *b, ech_operand to);
 
 /** ech_emit with the arguments written out. */
 #define ECH_EMIT(b, kind, ...)                                                                     \
@@ -104,24 +150,36 @@ typedef struct ech_norm_params {
     ech_param_kind weight, bias;
 } ech_norm_params;
 
-/** What a norm leaves for its backward. */
+/** What a norm leaves for its backward: y of its own tokens, or of all (the policy's inputs kept). */
 typedef struct ech_norm_saved {
     ech_operand y, mean, rstd;
 } ech_norm_saved;
 
-/** Keep y [N, H], rstd [N] and, for LayerNorm, mean [N]. */
+/** Keep y, rstd [N] and, for LayerNorm, mean [N]. */
 ech_norm_saved ech_keep_norm(ech_builder *b);
 
-/** y = norm(x). */
-void ech_emit_norm(ech_builder *b, ech_norm_params p, ech_operand x, const ech_norm_saved *s);
+/** norm(x), of all tokens: what a column-parallel product reads. */
+ech_operand ech_emit_norm(ech_builder *b, ech_norm_params p, ech_operand x,
+                          const ech_norm_saved *s);
+
+/** The same for its weight gradient: kept, or gathered again. */
+ech_operand ech_normed_again(ech_builder *b, const ech_norm_saved *s);
 
 /** DIN = dres + norm'(IN) dy, gradients of the parameters; dres may be absent. */
 void ech_emit_norm_backward(ech_builder *b, ech_norm_params p, const ech_norm_saved *s,
                             ech_operand dy, ech_operand dres);
 
-/** dx = dy w;  dw += dy^T x, dbias += column sums of dy (bias may be absent). */
-void ech_emit_linear_backward(ech_builder *b, ech_operand x, ech_operand dy, ech_param_kind w,
-                              ech_param_kind bias, ech_operand dx);
+/** Backward of a product: its input of all tokens, the gradient of its output, its parameters. */
+typedef struct ech_linear_grad {
+    ech_operand x, dy;
+    ech_operand w, dw, dbias; /**< dbias may be absent */
+} ech_linear_grad;
+
+/** dx = dy w, summed over tp under the weight gradient: dw += dy^T x, dbias += column sums of dy.
+ *  @param b   builder
+ *  @param g   column-parallel
+ *  @param dx  stream-shaped */
+void ech_emit_column_backward(ech_builder *b, const ech_linear_grad *g, ech_operand dx);
 
 /** Does the block drop anything: training with a probability above 0. */
 bool ech_has_dropout(const ech_builder *b);

@@ -6,29 +6,54 @@ static const ech_norm_params mlp_norm = {ECH_PARAM_MLP_NORM, ECH_PARAM_MLP_NORM_
 
 /* --- residual --- */
 
-/* OUT = IN + dropout(x w^T + bias). */
+static bool is_cut(const ech_builder *b)
+{
+    return b->spec->layout.degree[ECH_AXIS_TP] > 1;
+}
+
+/* OUT = IN + dropout(x w^T + bias).  Row-parallel, the bias is added once: after the sum. */
 static void emit_output(ech_builder *b, ech_operand x, ech_param_kind w, ech_param_kind bias,
                         ech_rng_purpose purpose)
 {
-    const int64_t h = b->spec->model->hidden;
-    const ech_operand in = ech_activation(b, ECH_REGION_IN, h, 0, 0);
-    const ech_operand out = ech_activation(b, ECH_REGION_OUT, h, 0, 0);
-    (void)ECH_EMIT(b, ECH_OP_LINEAR, x, ech_param_operand(b, w), ech_param_operand(b, bias), out);
+    const ech_operand in = ech_stream(b, ECH_REGION_IN);
+    const ech_operand out = ech_stream(b, ECH_REGION_OUT);
+    const ech_operand partial = ech_partial_for(b, out);
+    const ech_operand added = ech_param_operand(b, bias);
+    (void)ECH_EMIT(b, ECH_OP_LINEAR, x, ech_param_operand(b, w), is_cut(b) ? ech_absent() : added,
+                   partial);
+    const ech_pending_sum sum = ech_emit_sum_start(b, partial, out);
+    ech_emit_sum_wait(b, &sum);
+    if (is_cut(b) && added.region != ECH_REGION_NONE)
+        (void)ECH_EMIT(b, ECH_OP_BIAS, out, added);
     if (ech_has_dropout(b))
         ech_set_dropout(b, ECH_EMIT(b, ECH_OP_DROPOUT, out, in, out), purpose);
     else
         (void)ECH_EMIT(b, ECH_OP_ADD, out, in, out);
 }
 
-/* Gradient at the output of the last linear: DOUT, or dropout of it. */
+/* Gradient at the output of the last linear, of the stream's tokens: DOUT, or dropout of it. */
 static ech_operand emit_output_grad(ech_builder *b, ech_rng_purpose purpose)
 {
-    const ech_operand dout = ech_activation_grad(b, ECH_REGION_DOUT, b->spec->model->hidden, 0, 0);
+    const ech_operand dout = ech_as_grad(ech_stream(b, ECH_REGION_DOUT));
     if (!ech_has_dropout(b))
         return dout;
     const ech_operand d = ech_temp(b, dout);
     ech_set_dropout(b, ECH_EMIT(b, ECH_OP_DROPOUT, dout, ech_absent(), d), purpose);
     return d;
+}
+
+/* Backward of emit_output's product: dx = dy w and the gradients of w and bias. */
+static void emit_row_backward(ech_builder *b, ech_operand x, ech_param_kind w, ech_param_kind bias,
+                              ech_operand dx, ech_rng_purpose purpose)
+{
+    const ech_operand d = emit_output_grad(b, purpose);
+    const ech_operand dbias = ech_param_grad(b, bias);
+    const ech_operand dy = ech_emit_gather(b, d, ech_absent());
+    if (is_cut(b) && dbias.region != ECH_REGION_NONE)
+        (void)ECH_EMIT(b, ECH_OP_BIAS_BACKWARD, d, dbias);
+    (void)ECH_EMIT(b, ECH_OP_LINEAR_DGRAD, dy, ech_param_operand(b, w), dx);
+    (void)ECH_EMIT(b, ECH_OP_LINEAR_WGRAD, x, dy, ech_param_grad(b, w),
+                   is_cut(b) ? ech_absent() : dbias);
 }
 
 /* --- attention --- */
@@ -39,35 +64,51 @@ typedef struct attention_saved {
     ech_operand qkv, out, lse;
 } attention_saved;
 
-static int64_t group_heads(const ech_model *m)
+/* Heads of this rank; keys and values that other ranks hold too are R over kv. */
+static ech_operand heads_operand(const ech_builder *b, int64_t d2, int64_t d3, bool is_shared)
 {
-    return m->heads / m->kv_heads;
+    const int64_t groups = b->spec->plan->heads.groups;
+    ech_operand a = ech_activation(b, ECH_REGION_NONE, groups, d2, d3);
+    if (is_shared && b->spec->layout.degree[ECH_AXIS_KV] > 1)
+        a.place.over[ECH_AXIS_KV] = ech_place_of(ECH_PLACE_REPLICATED);
+    return ech_cut_over_tp(b, a, 1, ECH_MAP_HEAD_GROUP);
 }
 
 static attention_saved keep_attention(ech_builder *b)
 {
     const ech_model *m = b->spec->model;
-    const int64_t g = m->kv_heads;
-    const int64_t r = group_heads(m);
+    const int64_t r = b->spec->plan->heads.per_group;
     const int64_t d = m->head_dim;
     attention_saved s = {.norm = ech_keep_norm(b), .raw = ech_absent(), .rstd_qk = ech_absent()};
-    const ech_operand qkv = ech_activation(b, ECH_REGION_NONE, g, r + 2, d);
     if (m->qk_norm) {
-        s.raw = ech_keep(b, qkv);
-        s.rstd_qk = ech_keep(b, ech_activation(b, ECH_REGION_NONE, g, r + 1, 0));
+        s.raw = ech_keep(b, heads_operand(b, r + 2, d, true));
+        s.rstd_qk = ech_keep(b, heads_operand(b, r + 1, 0, true));
     }
-    s.qkv = ech_keep(b, qkv);
-    s.out = ech_keep(b, ech_activation(b, ECH_REGION_NONE, g, r * d, 0));
+    s.qkv = ech_keep(b, heads_operand(b, r + 2, d, true));
+    s.out = ech_keep(b, heads_operand(b, r * d, 0, false));
     if (b->spec->mode != ECH_MODE_GENERATE)
-        s.lse = ech_keep(b, ech_activation(b, ECH_REGION_NONE, g, r, 0));
+        s.lse = ech_keep(b, heads_operand(b, r, 0, false));
     return s;
 }
 
+/* The gradient of qkv: of shared keys and values a partial sum over those who hold them. */
+static ech_operand qkv_grad(ech_builder *b, const attention_saved *s)
+{
+    ech_operand d = ech_as_grad(s->qkv);
+    if (b->spec->layout.degree[ECH_AXIS_KV] > 1)
+        d.place.over[ECH_AXIS_KV] = ech_place_of(ECH_PLACE_PARTIAL);
+    return ech_temp(b, d);
+}
+
+/* [N, everything else]. */
 static ech_operand as_rows(ech_operand a)
 {
     int64_t n = 1;
     for (int d = 1; d < a.rank; d++)
         n *= a.dim[d].bound;
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (a.place.over[x].kind == ECH_PLACE_SHARDED && a.place.over[x].dim > 1)
+            a.place.over[x].dim = 1;
     return ech_reshape(a, 2, n, 0, 0);
 }
 
@@ -94,6 +135,9 @@ static void set_attention(const ech_builder *b, ech_op *op)
     op->attr[0] = ech_expr_const(b->spec->seq);
     op->attr[1] = ech_expr_const(m->window < b->spec->seq ? m->window : 0);
     op->attr[2] = ech_expr_const(ECH_RNG_DROPOUT_ATTENTION);
+    op->attr[3] = ech_expr_binary(ECH_EXPR_MUL, ech_expr_coord(ECH_AXIS_TP),
+                                  ech_expr_const(m->heads / b->spec->layout.degree[ECH_AXIS_TP]));
+    op->attr[4] = ech_expr_const(m->heads);
     op->real[0] = 1.0 / __builtin_sqrt((double)m->head_dim);
     op->real[1] = ech_has_dropout(b) ? m->dropout : 0.0;
 }
@@ -115,8 +159,8 @@ static void attention_forward(ech_builder *b)
     const ech_model *m = b->spec->model;
     const attention_saved s = keep_attention(b);
     const ech_operand first = m->qk_norm ? s.raw : s.qkv;
-    ech_emit_norm(b, attn_norm, ech_activation(b, ECH_REGION_IN, m->hidden, 0, 0), &s.norm);
-    (void)ECH_EMIT(b, ECH_OP_LINEAR, s.norm.y, ech_param_operand(b, ECH_PARAM_QKV),
+    const ech_operand y = ech_emit_norm(b, attn_norm, ech_stream(b, ECH_REGION_IN), &s.norm);
+    (void)ECH_EMIT(b, ECH_OP_LINEAR, y, ech_param_operand(b, ECH_PARAM_QKV),
                    ech_param_operand(b, ECH_PARAM_QKV_BIAS), as_rows(first));
     if (m->qk_norm)
         ECH_EMIT(b, ECH_OP_QK_NORM, s.raw, ech_param_operand(b, ECH_PARAM_Q_NORM),
@@ -135,21 +179,24 @@ static void attention_backward(ech_builder *b)
 {
     const ech_model *m = b->spec->model;
     const attention_saved s = keep_attention(b);
-    const ech_operand dy = emit_output_grad(b, ECH_RNG_DROPOUT_ATTENTION_OUT);
     const ech_operand dout = ech_temp(b, ech_as_grad(s.out));
-    const ech_operand dqkv = ech_temp(b, ech_as_grad(s.qkv));
-    const ech_operand dxn = ech_temp(b, ech_as_grad(s.norm.y));
-    ech_emit_linear_backward(b, as_rows(s.out), dy, ECH_PARAM_ATTN_OUT, ECH_PARAM_ATTN_OUT_BIAS,
-                             as_rows(dout));
+    const ech_operand dqkv = qkv_grad(b, &s);
+    const ech_operand dxn = ech_temp(b, ech_as_grad(ech_stream(b, ECH_REGION_NONE)));
+    emit_row_backward(b, as_rows(s.out), ECH_PARAM_ATTN_OUT, ECH_PARAM_ATTN_OUT_BIAS, as_rows(dout),
+                      ECH_RNG_DROPOUT_ATTENTION_OUT);
     set_attention(b, ECH_EMIT(b, ECH_OP_ATTENTION_BACKWARD, s.qkv, s.out, s.lse, dout, dqkv));
     emit_rope(b, dqkv, true);
     if (m->qk_norm)
         (void)ECH_EMIT(b, ECH_OP_QK_NORM_BACKWARD, s.raw, ech_param_operand(b, ECH_PARAM_Q_NORM),
                        ech_param_operand(b, ECH_PARAM_K_NORM), s.rstd_qk, dqkv,
                        ech_param_grad(b, ECH_PARAM_Q_NORM), ech_param_grad(b, ECH_PARAM_K_NORM));
-    ech_emit_linear_backward(b, s.norm.y, as_rows(dqkv), ECH_PARAM_QKV, ECH_PARAM_QKV_BIAS, dxn);
-    ech_emit_norm_backward(b, attn_norm, &s.norm, dxn,
-                           ech_activation_grad(b, ECH_REGION_DOUT, m->hidden, 0, 0));
+    const ech_linear_grad g = {.x = ech_normed_again(b, &s.norm),
+                               .dy = as_rows(dqkv),
+                               .w = ech_param_operand(b, ECH_PARAM_QKV),
+                               .dw = ech_param_grad(b, ECH_PARAM_QKV),
+                               .dbias = ech_param_grad(b, ECH_PARAM_QKV_BIAS)};
+    ech_emit_column_backward(b, &g, dxn);
+    ech_emit_norm_backward(b, attn_norm, &s.norm, dxn, ech_as_grad(ech_stream(b, ECH_REGION_DOUT)));
 }
 
 ech_status ech_block_attention(const ech_block_spec *s, ech_role role, ech_block *out)
@@ -173,10 +220,13 @@ static bool is_gated(const ech_model *m)
 static mlp_saved keep_mlp(ech_builder *b)
 {
     const ech_model *m = b->spec->model;
+    const int64_t f = ech_shard_find(b->spec->plan, ECH_PARAM_DOWN)->dim[1];
+    const ech_index_map map = is_gated(m) ? ECH_MAP_GATE_UP : ECH_MAP_CONTIGUOUS;
     mlp_saved s = {.norm = ech_keep_norm(b)};
-    s.up = ech_keep(b, is_gated(m) ? ech_activation(b, ECH_REGION_NONE, 2, m->ffn, 0)
-                                   : ech_activation(b, ECH_REGION_NONE, m->ffn, 0, 0));
-    s.act = ech_keep(b, ech_activation(b, ECH_REGION_NONE, m->ffn, 0, 0));
+    const ech_operand act = ech_activation(b, ECH_REGION_NONE, f, 0, 0);
+    const ech_operand up = is_gated(m) ? ech_activation(b, ECH_REGION_NONE, 2, f, 0) : act;
+    s.up = ech_keep(b, ech_cut_over_tp(b, up, up.rank - 1, map));
+    s.act = ech_keep(b, ech_cut_over_tp(b, act, 1, map));
     return s;
 }
 
@@ -189,8 +239,8 @@ static void mlp_forward(ech_builder *b)
 {
     const ech_model *m = b->spec->model;
     const mlp_saved s = keep_mlp(b);
-    ech_emit_norm(b, mlp_norm, ech_activation(b, ECH_REGION_IN, m->hidden, 0, 0), &s.norm);
-    (void)ECH_EMIT(b, ECH_OP_LINEAR, s.norm.y, ech_param_operand(b, up_kind(m)),
+    const ech_operand y = ech_emit_norm(b, mlp_norm, ech_stream(b, ECH_REGION_IN), &s.norm);
+    (void)ECH_EMIT(b, ECH_OP_LINEAR, y, ech_param_operand(b, up_kind(m)),
                    ech_param_operand(b, ECH_PARAM_UP_BIAS), as_rows(s.up));
     (void)ECH_EMIT(b, is_gated(m) ? ECH_OP_SWIGLU : ECH_OP_GELU, s.up, s.act);
     emit_output(b, s.act, ECH_PARAM_DOWN, ECH_PARAM_DOWN_BIAS, ECH_RNG_DROPOUT_MLP);
@@ -200,15 +250,18 @@ static void mlp_backward(ech_builder *b)
 {
     const ech_model *m = b->spec->model;
     const mlp_saved s = keep_mlp(b);
-    const ech_operand dy = emit_output_grad(b, ECH_RNG_DROPOUT_MLP);
     const ech_operand dact = ech_temp(b, ech_as_grad(s.act));
     const ech_operand dup = is_gated(m) ? ech_temp(b, ech_as_grad(s.up)) : dact;
-    const ech_operand dxn = ech_temp(b, ech_as_grad(s.norm.y));
-    ech_emit_linear_backward(b, s.act, dy, ECH_PARAM_DOWN, ECH_PARAM_DOWN_BIAS, dact);
+    const ech_operand dxn = ech_temp(b, ech_as_grad(ech_stream(b, ECH_REGION_NONE)));
+    emit_row_backward(b, s.act, ECH_PARAM_DOWN, ECH_PARAM_DOWN_BIAS, dact, ECH_RNG_DROPOUT_MLP);
     (void)ECH_EMIT(b, is_gated(m) ? ECH_OP_SWIGLU_BACKWARD : ECH_OP_GELU_BACKWARD, s.up, dact, dup);
-    ech_emit_linear_backward(b, s.norm.y, as_rows(dup), up_kind(m), ECH_PARAM_UP_BIAS, dxn);
-    ech_emit_norm_backward(b, mlp_norm, &s.norm, dxn,
-                           ech_activation_grad(b, ECH_REGION_DOUT, m->hidden, 0, 0));
+    const ech_linear_grad g = {.x = ech_normed_again(b, &s.norm),
+                               .dy = as_rows(dup),
+                               .w = ech_param_operand(b, up_kind(m)),
+                               .dw = ech_param_grad(b, up_kind(m)),
+                               .dbias = ech_param_grad(b, ECH_PARAM_UP_BIAS)};
+    ech_emit_column_backward(b, &g, dxn);
+    ech_emit_norm_backward(b, mlp_norm, &s.norm, dxn, ech_as_grad(ech_stream(b, ECH_REGION_DOUT)));
 }
 
 ech_status ech_block_mlp(const ech_block_spec *s, ech_role role, ech_block *out)

@@ -1,5 +1,7 @@
-/* Blocks of the step itself: counts, seeds, norms, reductions, updates. */
-#include "program/block_builder.h"
+/* Blocks of the step itself: counts, seeds, norms, updates. */
+#include "program/block_state.h"
+
+#include <stdio.h>
 
 /* --- scalars --- */
 
@@ -11,20 +13,41 @@ static ech_operand losses_operand(const ech_builder *b, int micros, ech_region r
     return a;
 }
 
-static ech_operand partial_cell(const ech_builder *b, ech_cell cell)
+/* A sum of a cell over data parallel ranks and, for votes, tp: over one axis after the other, each
+ * with more than one rank, from the first cell over those in between to the last. */
+typedef struct cell_sum {
+    ech_cell cell[4]; /* local, after dp, after hsdp, after tp */
+    int n_axes;       /* of dp, hsdp, tp */
+} cell_sum;
+
+static const ech_axis sum_axes[3] = {ECH_AXIS_DP, ECH_AXIS_HSDP, ECH_AXIS_TP};
+static const cell_sum token_sum = {{ECH_CELL_TOKENS_LOCAL, ECH_CELL_TOKENS_DP, ECH_CELL_TOKENS}, 2};
+static const cell_sum loss_sum = {{ECH_CELL_LOSS_LOCAL, ECH_CELL_LOSS_DP, ECH_CELL_LOSS}, 2};
+static const cell_sum stop_sum = {
+    {ECH_CELL_STOP_LOCAL, ECH_CELL_STOP_DP, ECH_CELL_STOP_DATA, ECH_CELL_STOP}, 3};
+
+static bool is_summed_over(const ech_builder *b, const cell_sum *sum, int k)
 {
-    ech_operand a = ech_cell_operand(cell);
-    a.place = ech_partial_placement(&b->spec->layout);
-    return a;
+    return k < sum->n_axes && b->spec->layout.degree[sum_axes[k]] > 1;
 }
 
-/* The whole gradient as one vector; its placement is that of its bytes at that time. */
-static ech_operand grad_vector(const ech_builder *b, int64_t elems, ech_placement place)
+/* The next axis from k on that has more than one rank; n_axes: none. */
+static int next_axis(const ech_builder *b, const cell_sum *sum, int k)
 {
-    ech_operand a = ech_shape(b->spec->real, 1, elems, 0, 0, 0);
-    a.region = ECH_REGION_GRAD;
-    a.place = place;
-    return ech_as_grad(a);
+    while (k < sum->n_axes && !is_summed_over(b, sum, k))
+        k++;
+    return k;
+}
+
+/* What stands before the sum over axis k, partial over it and those after it. */
+static ech_operand cell_before(const ech_builder *b, const cell_sum *sum, int k)
+{
+    const bool is_first = next_axis(b, sum, 0) >= k;
+    ech_operand a = ech_cell_operand(sum->cell[is_first ? 0 : k == sum->n_axes ? sum->n_axes : k]);
+    for (; k < sum->n_axes; k++)
+        if (is_summed_over(b, sum, k))
+            a.place.over[sum_axes[k]] = ech_place_of(ECH_PLACE_PARTIAL);
+    return a;
 }
 
 ech_status ech_block_prologue(const ech_block_spec *s, int micros, bool has_grads, ech_block *out)
@@ -34,11 +57,84 @@ ech_status ech_block_prologue(const ech_block_spec *s, int micros, bool has_grad
     ech_builder_init(&b, s, "prologue", ECH_ROLE_HOST_SCALARS);
     labels.region = ECH_REGION_DATA;
     labels.place = ech_token_placement(&s->layout);
-    if (has_grads)
-        (void)ECH_EMIT(&b, ECH_OP_ZERO,
-                       grad_vector(&b, s->canon->elems, ech_partial_placement(&s->layout)));
+    for (int part = 0; part < ECH_N_PARTS && has_grads; part++)
+        if (s->plan->elems[part])
+            (void)ECH_EMIT(&b, ECH_OP_ZERO,
+                           ech_grad_vector(&b, (ech_part)part, s->plan->elems[part], 0));
     (void)ECH_EMIT(&b, ECH_OP_ZERO, losses_operand(&b, micros, ECH_REGION_OUT));
-    (void)ECH_EMIT(&b, ECH_OP_COUNT_TOKENS, labels, partial_cell(&b, ECH_CELL_TOKENS_LOCAL));
+    (void)ECH_EMIT(&b, ECH_OP_COUNT_TOKENS, labels, cell_before(&b, &token_sum, 0));
+    return ech_builder_finish(&b, out);
+}
+
+ech_status ech_block_zero_grads(const ech_block_spec *s, int unit, ech_block *out)
+{
+    ech_builder b;
+    const ech_shard_unit *u = ech_shard_unit_of(s->plan, unit);
+    ech_builder_init(&b, s, "gradients to zero", ECH_ROLE_HOST_SCALARS);
+    for (int part = 0; part < ECH_N_PARTS; part++)
+        if (u->part[part].elems)
+            (void)ECH_EMIT(&b, ECH_OP_ZERO,
+                           ech_grad_vector(&b, (ech_part)part, u->part[part].elems, 0));
+    return ech_builder_finish(&b, out);
+}
+
+/* Start, wait or both of a sum over an axis, every rank's value in `all`. */
+static void emit_sum(ech_builder *b, ech_axis axis, const ech_operand arg[3], bool starts,
+                     bool waits)
+{
+    const int request = b->n_requests++;
+    for (int w = 0; w < 2; w++) {
+        if (!(w ? waits : starts))
+            continue;
+        ech_op *op = ech_emit(b, w ? ECH_OP_SUM_SMALL_WAIT : ECH_OP_SUM_SMALL_START, 3, arg);
+        op->axis = axis;
+        op->request = request;
+    }
+}
+
+/* Every rank's value of a cell. */
+static ech_operand all_cells(const ech_builder *b, const cell_sum *sum, int k)
+{
+    return ech_shape(ech_cell_dtype(sum->cell[0]), 1, b->spec->layout.degree[sum_axes[k]], 0, 0, 0);
+}
+
+/* The sum over axis k; `all` NULL: a temporary. */
+static void emit_cell_sum(ech_builder *b, const cell_sum *sum, int k, const ech_operand *all,
+                          bool starts, bool waits)
+{
+    const int next = next_axis(b, sum, k + 1);
+    ech_operand arg[3] = {cell_before(b, sum, k), all ? *all : ech_temp(b, all_cells(b, sum, k)),
+                          cell_before(b, sum, next)};
+    emit_sum(b, sum_axes[k], arg, starts, waits);
+}
+
+/* Over the axes from k on, one after the other; over none, a copy. */
+static void emit_cell_sums(ech_builder *b, const cell_sum *sum, int k)
+{
+    if (next_axis(b, sum, 0) == sum->n_axes)
+        (void)ECH_EMIT(b, ECH_OP_COPY, cell_before(b, sum, 0),
+                       ech_cell_operand(sum->cell[sum->n_axes]));
+    for (k = next_axis(b, sum, k); k < sum->n_axes; k = next_axis(b, sum, k + 1))
+        emit_cell_sum(b, sum, k, NULL, true, true);
+}
+
+/* The sum over the first axis moves on its own; with one rank the start is a copy, and nothing is
+ * left to wait for. */
+ech_status ech_block_tokens(const ech_block_spec *s, bool is_wait, ech_block *out)
+{
+    ech_builder b;
+    ech_builder_init(&b, s, is_wait ? "sum of tokens: wait" : "sum of tokens: start",
+                     ECH_ROLE_HOST_SCALARS);
+    const int first = next_axis(&b, &token_sum, 0);
+    if (first == token_sum.n_axes && !is_wait)
+        emit_cell_sums(&b, &token_sum, 0);
+    if (first < token_sum.n_axes) {
+        ech_operand all = all_cells(&b, &token_sum, first);
+        all.region = ECH_REGION_OUT;
+        emit_cell_sum(&b, &token_sum, first, &all, !is_wait, is_wait);
+        if (is_wait)
+            emit_cell_sums(&b, &token_sum, first + 1);
+    }
     return ech_builder_finish(&b, out);
 }
 
@@ -53,118 +149,170 @@ ech_status ech_block_seed(const ech_block_spec *s, ech_block *out)
     return ech_builder_finish(&b, out);
 }
 
+/* The loss is the same on all ranks of tp, a wish to stop is one rank's own. */
 ech_status ech_block_loss(const ech_block_spec *s, int micros, ech_block *out)
 {
     ech_builder b;
     ech_builder_init(&b, s, "loss sum", ECH_ROLE_HOST_SCALARS);
     (void)ECH_EMIT(&b, ECH_OP_SUM_CELLS, losses_operand(&b, micros, ECH_REGION_IN),
-                   partial_cell(&b, ECH_CELL_LOSS_LOCAL));
+                   cell_before(&b, &loss_sum, 0));
+    emit_cell_sums(&b, &loss_sum, 0);
+    emit_cell_sums(&b, &stop_sum, 0);
     return ech_builder_finish(&b, out);
 }
 
-ech_status ech_block_norm(const ech_block_spec *s, ech_block *out)
+/* --- norm --- */
+
+enum { SUM_CUT, SUM_COPIES, SUM_WHOLE, N_SUMS };
+
+/* One of the three sums, before or after those over dp and tp. */
+static ech_operand exact_sum(const ech_builder *b, int which, bool over_dp, bool over_tp)
+{
+    const ech_layout *l = &b->spec->layout;
+    ech_operand a = ech_shape(ECH_I64, 1, ECH_SUMSQ_WORDS, 0, 0, 0);
+    a.region = ECH_REGION_OUT;
+    a.offset = (size_t)which * ECH_SUMSQ_WORDS * 8;
+    if (b->spec->form.is_sharded && !over_dp)
+        a.place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_PARTIAL);
+    if (which != SUM_WHOLE && l->degree[ECH_AXIS_TP] > 1 && !over_tp)
+        a.place.over[ECH_AXIS_TP] = ech_place_of(ECH_PLACE_PARTIAL);
+    return a;
+}
+
+/* Copies there are of shared heads only; and with one rank of tp everything is cut. */
+static bool has_sum(const ech_block_spec *s, int which)
+{
+    if (which == SUM_COPIES)
+        return s->plan->heads.copies > 1;
+    return which == SUM_CUT || s->plan->elems[ECH_PART_SUMMED] + s->plan->elems[ECH_PART_WHOLE] > 0;
+}
+
+ech_status ech_block_norm_zero(const ech_block_spec *s, ech_block *out)
 {
     ech_builder b;
+    ech_builder_init(&b, s, "gradient norm to zero", ECH_ROLE_HOST_SCALARS);
+    for (int k = 0; k < N_SUMS; k++)
+        if (has_sum(s, k))
+            (void)ECH_EMIT(&b, ECH_OP_ZERO, exact_sum(&b, k, false, false));
+    return ech_builder_finish(&b, out);
+}
+
+/* Where a tensor's copies of keys and values stand in its part: begin, end, period, tail. */
+static void set_copies(const ech_block_spec *s, ech_op *op, int at, ech_param_kind kind)
+{
+    const ech_shard_param *p = ech_shard_find(s->plan, kind);
+    if (!p || s->plan->heads.copies == 1)
+        return;
+    const int64_t period = p->elems / s->plan->heads.groups;
+    op->attr[at] = ech_expr_const(p->offset);
+    op->attr[at + 1] = ech_expr_const(p->offset + p->elems);
+    op->attr[at + 2] = ech_expr_const(period);
+    op->attr[at + 3] = ech_expr_const(2 * (period / (s->plan->heads.per_group + 2)));
+}
+
+static bool is_layer(const ech_block_spec *s, int unit)
+{
+    return unit > 0 && unit < s->canon->n_units - 1;
+}
+
+ech_status ech_block_norm(const ech_block_spec *s, int unit, ech_block *out)
+{
+    ech_builder b;
+    const ech_shard_unit *u = ech_shard_unit_of(s->plan, unit);
     ech_builder_init(&b, s, "gradient norm", ECH_ROLE_HOST_SCALARS);
-    (void)ECH_EMIT(&b, ECH_OP_ZERO, ech_cell_operand(ECH_CELL_GRAD_SQ));
-    (void)ECH_EMIT(&b, ECH_OP_SUMSQ, grad_vector(&b, s->canon->elems, ech_placement_invariant()),
-                   ech_cell_operand(ECH_CELL_GRAD_SQ));
-    ECH_EMIT(&b, ECH_OP_CLIP, ech_cell_operand(ECH_CELL_GRAD_SQ),
-             ech_cell_operand(ECH_CELL_LOSS_SCALE), ech_cell_operand(ECH_CELL_CLIP))
-        ->real[0] = s->clip;
-    return ech_builder_finish(&b, out);
-}
-
-/* --- reductions --- */
-
-ech_status ech_block_sum_cells(const ech_block_spec *s, ech_cell from, ech_cell to, int n,
-                               bool is_wait, ech_block *out)
-{
-    ech_builder b;
-    const int dp = s->layout.degree[ECH_AXIS_DP];
-    ech_builder_init(&b, s, is_wait ? "sum of cells: wait" : "sum of cells: start",
-                     ECH_ROLE_TRANSFER);
-    ech_operand x = partial_cell(&b, from);
-    ech_operand sum = ech_cell_operand(to);
-    x.dim[0].bound = sum.dim[0].bound = n;
-    if (dp == 1) {
-        (void)ECH_EMIT(&b, ECH_OP_COPY, x, sum);
-        return ech_builder_finish(&b, out);
+    for (int k = 0; k < ECH_N_PARTS; k++) {
+        const ech_part part = (ech_part)k;
+        if (!u->part[part].elems)
+            continue;
+        const bool is_cut = part == ECH_PART_CUT;
+        ech_op *op =
+            ECH_EMIT(&b, ECH_OP_SUMSQ, ech_share_of(&b, ECH_REGION_GRAD, unit, part),
+                     exact_sum(&b, is_cut ? SUM_CUT : SUM_WHOLE, false, false),
+                     is_cut && has_sum(s, SUM_COPIES) ? exact_sum(&b, SUM_COPIES, false, false)
+                                                      : ech_absent());
+        op->attr[0] = ech_share_first(&b, unit, part);
+        if (is_cut && is_layer(s, unit)) {
+            set_copies(s, op, 1, ECH_PARAM_QKV);
+            set_copies(s, op, 5, ECH_PARAM_QKV_BIAS);
+        }
     }
-    ech_operand all = ech_shape(x.dtype, 1, dp * n, 0, 0, 0);
-    all.region = ECH_REGION_OUT; /* every rank's value, left for the host to read */
-    ECH_EMIT(&b, is_wait ? ECH_OP_SUM_SMALL_WAIT : ECH_OP_SUM_SMALL_START, x, all, sum)->axis =
-        ECH_AXIS_DP;
     return ech_builder_finish(&b, out);
 }
 
-ech_status ech_block_all_reduce(const ech_block_spec *s, int64_t elems, bool is_wait,
-                                ech_block *out)
+/* A sum of all ranks' sums over an axis; what is whole there passes. */
+static ech_operand emit_exact_sum(ech_builder *b, ech_axis axis, ech_operand from)
+{
+    ech_operand to = from;
+    if (from.place.over[axis].kind != ECH_PLACE_PARTIAL)
+        return from;
+    to.place.over[axis] = ech_place_of(ECH_PLACE_INVARIANT);
+    to = ech_temp(b, to);
+    const ech_operand all = ech_temp(
+        b, ech_shape(ECH_I64, 1, b->spec->layout.degree[axis] * (int64_t)ECH_SUMSQ_WORDS, 0, 0, 0));
+    emit_sum(b, axis, (ech_operand[3]){from, all, to}, true, true);
+    return to;
+}
+
+ech_status ech_block_norm_end(const ech_block_spec *s, ech_block *out)
 {
     ech_builder b;
-    const int dp = s->layout.degree[ECH_AXIS_DP];
-    ech_builder_init(&b, s,
-                     is_wait ? "all-reduce of gradients: wait" : "all-reduce of gradients: start",
-                     ECH_ROLE_TRANSFER);
-    const ech_operand grad = grad_vector(
-        &b, elems, is_wait ? ech_placement_invariant() : ech_partial_placement(&s->layout));
-    ech_operand staging = ech_shape(s->real, 1, ech_reduce_staging_elems(elems, dp), 0, 0, 0);
-    staging.region = ECH_REGION_OUT;
-    ECH_EMIT(&b, is_wait ? ECH_OP_ALL_REDUCE_WAIT : ECH_OP_ALL_REDUCE_START, grad, staging)->axis =
-        ECH_AXIS_DP;
+    ech_operand sum[N_SUMS];
+    ech_builder_init(&b, s, "gradient norm and clip", ECH_ROLE_HOST_SCALARS);
+    for (int k = 0; k < N_SUMS; k++) {
+        sum[k] = ech_absent();
+        if (!has_sum(s, k))
+            continue;
+        sum[k] = emit_exact_sum(&b, ECH_AXIS_DP, exact_sum(&b, k, false, false));
+        sum[k] = emit_exact_sum(&b, ECH_AXIS_TP, sum[k]);
+    }
+    ech_op *op = ECH_EMIT(&b, ECH_OP_CLIP, sum[SUM_CUT], sum[SUM_COPIES], sum[SUM_WHOLE],
+                          ech_cell_operand(ECH_CELL_LOSS_SCALE), ech_cell_operand(ECH_CELL_GRAD_SQ),
+                          ech_cell_operand(ECH_CELL_CLIP));
+    op->attr[0] = ech_expr_const(s->plan->heads.copies);
+    op->real[0] = s->clip;
     return ech_builder_finish(&b, out);
 }
 
 /* --- update --- */
 
-static ech_operand vector_at(const ech_builder *b, ech_region region, int64_t first, int64_t elems)
-{
-    ech_operand a = ech_shape(b->spec->real, 1, elems, 0, 0, 0);
-    a.region = region;
-    a.offset = (size_t)first * ech_dtype_bytes(b->spec->real);
-    return a;
-}
-
-/* Elements [first, first + elems) of a unit, all decayed or all not. */
-static void emit_update(ech_builder *b, int unit, int64_t first, int64_t elems, bool is_decayed)
+/* This rank's flat range of a part. */
+static void emit_update(ech_builder *b, int unit, ech_part part)
 {
     const ech_block_spec *s = b->spec;
-    const double decay = is_decayed ? s->weight_decay : 0.0;
-    const ech_operand p = vector_at(b, ECH_REGION_PARAM, first, elems);
-    const ech_operand g = ech_as_grad(vector_at(b, ECH_REGION_GRAD, first, elems));
+    const ech_shard_part *u = &ech_shard_unit_of(s->plan, unit)->part[part];
+    const ech_operand p = ech_share_of(b, ECH_REGION_PARAM, unit, part);
+    const ech_operand g = ech_share_of(b, ECH_REGION_GRAD, unit, part);
     const ech_operand lr = ech_cell_operand(ECH_CELL_LR);
     const ech_operand clip = ech_cell_operand(ECH_CELL_CLIP);
+    const double decay = u->decayed ? s->weight_decay : 0.0;
+    ech_op *op;
     if (s->optim == ECH_UPDATE_SGD) {
-        ECH_EMIT(b, ECH_OP_SGD, p, g, lr, clip)->real[0] = decay;
-        return;
+        op = ECH_EMIT(b, ECH_OP_SGD, p, g, lr, clip);
+        op->real[0] = decay;
+    } else {
+        op =
+            ECH_EMIT(b, ECH_OP_ADAMW, p, g, ech_moment_of(b, unit, part, 0),
+                     ech_moment_of(b, unit, part, 1), lr, clip, ech_cell_operand(ECH_CELL_UPDATES));
+        op->real[0] = s->beta1;
+        op->real[1] = s->beta2;
+        op->real[2] = s->eps;
+        op->real[3] = decay;
     }
-    const int64_t all = s->canon->unit_elems[unit]; /* MOMENT holds m, then v, of the unit */
-    ech_op *op = ECH_EMIT(b, ECH_OP_ADAMW, p, g, vector_at(b, ECH_REGION_MOMENT, first, elems),
-                          vector_at(b, ECH_REGION_MOMENT, all + first, elems), lr, clip,
-                          ech_cell_operand(ECH_CELL_UPDATES));
-    op->real[0] = s->beta1;
-    op->real[1] = s->beta2;
-    op->real[2] = s->eps;
-    op->real[3] = decay;
+    op->attr[0] = ech_share_first(b, unit, part);
+    op->attr[1] = ech_expr_const(u->decayed);
 }
 
 ech_status ech_block_update(const ech_block_spec *s, int unit, ech_block *out)
 {
     ech_builder b;
-    const ech_canon *c = s->canon;
+    const ech_shard_unit *u = ech_shard_unit_of(s->plan, unit);
     ech_builder_init(&b, s,
-                     unit == 0                ? "embedding"
-                     : unit == c->n_units - 1 ? "head"
-                                              : "layer",
+                     unit == 0           ? "embedding"
+                     : is_layer(s, unit) ? "layer"
+                                         : "head",
                      ECH_ROLE_UPDATE);
-    int i = c->unit_first[unit];
-    while (i < c->unit_first[unit + 1]) {
-        int64_t elems = 0;
-        int k = i;
-        for (; k < c->unit_first[unit + 1] && c->param[k].is_decayed == c->param[i].is_decayed; k++)
-            elems += c->param[k].elems;
-        emit_update(&b, unit, c->param[i].unit_offset, elems, c->param[i].is_decayed);
-        i = k;
-    }
+    for (int part = 0; part < ECH_N_PARTS; part++)
+        if (u->part[part].elems)
+            emit_update(&b, unit, (ech_part)part);
     return ech_builder_finish(&b, out);
 }

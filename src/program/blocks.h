@@ -12,12 +12,14 @@
  *               backward  IN, SAVED_FB, DATA labels, PARAM, SCALARS -> DIN, GRAD
  *               a tied head has its table in TIED, and the gradient of it in TIED_GRAD
  *    update     PARAM, GRAD, MOMENT, SCALARS
+ *  (PARAM, GRAD: those of each part of the unit, layout/shard.h)
  *
  *  and WORK wherever temporaries or kernels need it.  Pure; every call is local. */
 #ifndef ECH_PROGRAM_BLOCKS_H
 #define ECH_PROGRAM_BLOCKS_H
 
 #include "catalog/canon.h"   /* ech_canon */
+#include "layout/shard.h"    /* ech_shard_plan */
 #include "program/program.h" /* ech_block */
 
 /** What the program is for. */
@@ -30,12 +32,33 @@ typedef enum ech_mode {
 /** How parameters are updated. */
 typedef enum ech_update_rule { ECH_UPDATE_ADAMW, ECH_UPDATE_SGD } ech_update_rule;
 
+/** How state and activations are dealt out over ranks. */
+typedef struct ech_shard_policy {
+    bool is_sequence_parallel; /**< residual stream, norms and dropout by tokens over tp */
+    bool keeps_inputs; /**< with it: gathered inputs kept for backward, not gathered again */
+    int zero_stage;    /**< 0..3 over dp (the shard group) */
+    bool reduces_each; /**< stage 2, 3: gradients reduced every micro-batch, not once */
+    bool reshards_after_forward; /**< stage 3: parameters gathered again for backward */
+    int prefetch;                /**< stage 3: units gathered ahead of the one in work */
+} ech_shard_policy;
+
+/** What follows from the policy for the state of a run (ech_state_form_of). */
+typedef struct ech_state_form {
+    bool is_sharded; /**< moments are flat ranges over dp, and each rank updates its own */
+    bool
+        shards_grads; /**< so are gradients: whole ones live from their backward to their reduction */
+    bool shards_params; /**< so are parameters: whole ones live from a gather to their last use */
+} ech_state_form;
+
 /** Everything a block depends on. */
 typedef struct ech_block_spec {
     const ech_model *model; /**< borrowed */
     const ech_canon *canon; /**< borrowed */
     ech_layout layout;
-    ech_dtype real; /**< fp32 or fp64: every slot and message */
+    ech_shard_policy policy;
+    const ech_shard_plan *plan; /**< borrowed; set by the compiler (ech_compile_plan) */
+    ech_state_form form;        /**< set by the compiler */
+    ech_dtype real;             /**< fp32 or fp64: every slot and message */
     ech_mode mode;
     int64_t rows;    /**< sequences in a micro-batch (generate: 1) */
     int64_t seq;     /**< tokens in a sequence (generate: most new tokens at once) */
@@ -61,34 +84,78 @@ ECH_MUST_USE ech_status ech_block_mlp(const ech_block_spec *s, ech_role role, ec
 /** Final norm, output table and loss, FORWARD or BACKWARD. */
 ECH_MUST_USE ech_status ech_block_head(const ech_block_spec *s, ech_role role, ech_block *out);
 
-/** Update of one unit's parameters [elems of the unit]; decay by runs of ech_param.is_decayed.
+/** Update of a unit's parameters, in each part those of this rank's flat range.
  *  @param s     borrowed
  *  @param unit  index in s->canon
  *  @param out   as above */
 ECH_MUST_USE ech_status ech_block_update(const ech_block_spec *s, int unit, ech_block *out);
 
-/** Step start: gradients (GRAD, elems), losses (OUT, fp64 [micros]) to zero, unmasked labels of all
- *  micro-batches (DATA) counted into TOKENS_LOCAL.  has_grads false: no GRAD. */
+/** Step start: whole gradients (GRAD of each part, of all units), losses (OUT, fp64 [micros]) to
+ *  zero, unmasked labels of all micro-batches (DATA) counted into TOKENS_LOCAL.
+ *  has_grads false: no GRAD. */
 ECH_MUST_USE ech_status ech_block_prologue(const ech_block_spec *s, int micros, bool has_grads,
                                            ech_block *out);
+
+/** Whole gradients of a unit (GRAD of each part) to zero. */
+ECH_MUST_USE ech_status ech_block_zero_grads(const ech_block_spec *s, int unit, ech_block *out);
+
+/** TOKENS from TOKENS_LOCAL: start over dp, and the rest; OUT holds every rank's in between. */
+ECH_MUST_USE ech_status ech_block_tokens(const ech_block_spec *s, bool is_wait, ech_block *out);
 
 /** LOSS_SEED from TOKENS and LOSS_SCALE. */
 ECH_MUST_USE ech_status ech_block_seed(const ech_block_spec *s, ech_block *out);
 
-/** Sum of the micro-batches' losses (IN, fp64 [micros]) into LOSS_LOCAL. */
+/** Sum of the micro-batches' losses (IN, fp64 [micros]), and then of all ranks', into LOSS; STOP
+ *  likewise. */
 ECH_MUST_USE ech_status ech_block_loss(const ech_block_spec *s, int micros, ech_block *out);
 
-/** Squared norm of the whole gradient (GRAD) into GRAD_SQ, then CLIP. */
-ECH_MUST_USE ech_status ech_block_norm(const ech_block_spec *s, ech_block *out);
+/* The norm of the whole gradient, each element counted once, in three exact sums (op.h,
+ * ECH_SUMSQ_WORDS) that OUT holds one after the other: of what is cut over tp, of copies of keys and
+ * values, of what is whole over tp. */
 
-/** Sums over dp of n neighbouring cells into n others: start and wait, all ranks' values in OUT
- *  ([dp, n] of 8 bytes); with one rank a copy. */
-ECH_MUST_USE ech_status ech_block_sum_cells(const ech_block_spec *s, ech_cell from, ech_cell to,
-                                            int n, bool is_wait, ech_block *out);
+/** The three to zero. */
+ECH_MUST_USE ech_status ech_block_norm_zero(const ech_block_spec *s, ech_block *out);
 
-/** All-reduce over dp of elems gradient elements (GRAD), staging in OUT: start or wait. */
-ECH_MUST_USE ech_status ech_block_all_reduce(const ech_block_spec *s, int64_t elems, bool is_wait,
+/** A unit's gradients (GRAD of each part, this rank's flat range) added. */
+ECH_MUST_USE ech_status ech_block_norm(const ech_block_spec *s, int unit, ech_block *out);
+
+/** Summed over the ranks that share elements out; then GRAD_SQ and CLIP. */
+ECH_MUST_USE ech_status ech_block_norm_end(const ech_block_spec *s, ech_block *out);
+
+/* --- transfers (block_transfer.c): a start and a wait each --- */
+
+/** A part of a unit, or of neighbouring units, that is communicated. */
+typedef struct ech_transfer {
+    ech_part part;
+    int64_t elems; /**< of the whole part; of a bucket: of all its units */
+    bool is_wait;
+    ech_axis axis; /**< all-reduce: over which */
+    unsigned done; /**< all-reduce: bits of axes over which the gradient is summed already */
+    bool is_share; /**< all-reduce: of this rank's flat range, else of everything */
+} ech_transfer;
+
+/** Gradients (GRAD of the part, or of a flat range by itself SHARD) summed in place, staging in OUT.
+ */
+ECH_MUST_USE ech_status ech_block_all_reduce(const ech_block_spec *s, const ech_transfer *t,
                                              ech_block *out);
+
+/** Whole gradients (GRAD of the part) summed over dp into this rank's flat range: within them, or
+ *  in SHARD where gradients are sharded; staging in OUT. */
+ECH_MUST_USE ech_status ech_block_reduce_scatter(const ech_block_spec *s, const ech_transfer *t,
+                                                 ech_block *out);
+
+/** SHARD += IN: a micro-batch's flat range of a part onto those before. */
+ECH_MUST_USE ech_status ech_block_add_share(const ech_block_spec *s, const ech_transfer *t,
+                                            ech_block *out);
+
+/** Parameters (PARAM of the part) from every rank's flat range: within them, or from SHARD where
+ *  parameters are sharded. */
+ECH_MUST_USE ech_status ech_block_all_gather(const ech_block_spec *s, const ech_transfer *t,
+                                             ech_block *out);
+
+/** Gradients of key/value heads that several ranks of tp hold (GRAD, whole), summed over exactly
+ *  those; start and wait in one. */
+ECH_MUST_USE ech_status ech_block_kv_sum(const ech_block_spec *s, ech_block *out);
 
 /** Elements of the rotary table: fp64 [seq, rot / 2, 2], 0 without rotary embedding. */
 int64_t ech_rope_table_elems(const ech_model *m, int64_t seq);

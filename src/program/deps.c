@@ -30,13 +30,23 @@ typedef struct deriver {
     int *pred;
     size_t pred_capacity;
     int *open;                  /* [n_requests] node that started each request, -1: none */
+    int *awaited;               /* [n_requests] node that last awaited it, -1: none */
     int last_start[ECH_N_AXES]; /* latest start on each axis, -1: none */
     ech_deps d;
 } deriver;
 
+/* Segments next to each other were mostly written and read by the same few nodes. */
+static bool is_repeated(const deriver *v, int pred)
+{
+    for (int i = v->n_edge - 1; i >= 0 && i >= v->n_edge - 8; i--)
+        if (v->edge[i] == pred)
+            return true;
+    return false;
+}
+
 static ech_status add_edge(deriver *v, int pred)
 {
-    if (pred < 0)
+    if (pred < 0 || is_repeated(v, pred))
         return ECH_OK;
     ECH_TRY(ech_grow(&v->edge, (size_t)v->n_edge, &v->edge_capacity, sizeof *v->edge));
     v->edge[v->n_edge++] = pred;
@@ -90,11 +100,13 @@ typedef struct access {
     int own;  /* the request that a wait lets go; NONE otherwise */
 } access;
 
+/* In place, a message reads and writes the same bytes: those are its own. */
 static ech_status check_held(const deriver *v, int node, const access *a, int head)
 {
+    const int mine = a->hold != NONE ? a->hold / 2 : a->own;
     for (int h = head; h >= 0; h = v->cells[h].next) {
         const int held = v->cells[h].value;
-        if (held / 2 != a->own && (a->writes || held % 2 == 1))
+        if (held / 2 != mine && (a->writes || held % 2 == 1))
             return held_error(v, node, held);
     }
     return ECH_OK;
@@ -147,12 +159,27 @@ static int cmp_int(const void *a, const void *b)
     return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
 }
 
+/* Most nodes have a few predecessors. */
+static void sort_few(int *x, int n)
+{
+    if (n > 24) {
+        qsort(x, (size_t)n, sizeof *x, cmp_int);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        const int one = x[i];
+        int k = i;
+        for (; k > 0 && x[k - 1] > one; k--)
+            x[k] = x[k - 1];
+        x[k] = one;
+    }
+}
+
 /* Sorted, without repeats and self, to the end of pred. */
 static ech_status close_node(deriver *v, int node)
 {
     int before = -1;
-    if (v->n_edge > 1)
-        qsort(v->edge, (size_t)v->n_edge, sizeof *v->edge, cmp_int);
+    sort_few(v->edge, v->n_edge);
     for (int i = 0; i < v->n_edge; i++) {
         if (v->edge[i] == before || v->edge[i] == node)
             continue;
@@ -205,26 +232,33 @@ static ech_status check_pair(const deriver *v, int start, int wait)
     return ECH_OK;
 }
 
-static ech_status note_request(deriver *v, int node, const ech_item *it, const ech_op_row *row,
-                               ech_axis axis)
+static int request_of(const ech_item *it, const ech_op *op)
 {
+    return it->request + op->request;
+}
+
+static ech_status note_request(deriver *v, int node, const ech_item *it, const ech_op *op)
+{
+    const ech_op_row *row = ech_op_row_get(op->kind);
+    const int request = request_of(it, op);
     char where[128];
     (void)ech_item_describe(v->p, v->d.item[node], where, sizeof where);
     ECH_CHECK(it->request >= 0, ECH_E_PROOF, "%s communicates without a request", where);
     if (row->is_start) {
-        ECH_CHECK(v->open[it->request] < 0, ECH_E_PROOF, "%s starts request %d, which is in flight",
-                  where, it->request);
-        v->open[it->request] = node;
+        ECH_CHECK(v->open[request] < 0, ECH_E_PROOF, "%s starts request %d, which is in flight",
+                  where, request);
+        v->open[request] = node;
+        ECH_TRY(add_edge(v, v->awaited[request])); /* it carries one message at a time */
         /* An explicit edge: messages of a communicator match by their order of issue on every
          * rank. */
-        const int before = v->last_start[axis];
-        v->last_start[axis] = node;
+        const int before = v->last_start[op->axis];
+        v->last_start[op->axis] = node;
         return add_edge(v, before);
     }
-    ECH_CHECK(v->open[it->request] >= 0, ECH_E_PROOF,
-              "%s waits for request %d, which was not started", where, it->request);
-    ECH_TRY(check_pair(v, v->open[it->request], node));
-    return add_edge(v, v->open[it->request]);
+    ECH_CHECK(v->open[request] >= 0, ECH_E_PROOF, "%s waits for request %d, which was not started",
+              where, request);
+    ECH_TRY(check_pair(v, v->open[request], node));
+    return add_edge(v, v->open[request]);
 }
 
 static ech_status visit_op(deriver *v, int node)
@@ -233,7 +267,7 @@ static ech_status visit_op(deriver *v, int node)
     const ech_op *op = &v->p->block[it->block].op[v->d.op[node]];
     const ech_op_row *row = ech_op_row_get(op->kind);
     if (row->is_start || row->is_wait)
-        ECH_TRY(note_request(v, node, it, row, op->axis));
+        ECH_TRY(note_request(v, node, it, op));
     for (int i = 0; i < op->n_args; i++) { /* how much an op touches stands in cells */
         const ech_extent e = ech_item_extent_cell(v->p, &op->arg[i]);
         const access a = {e.slot, e.begin, e.end, true, false, NONE, NONE};
@@ -247,15 +281,17 @@ static ech_status visit_op(deriver *v, int node)
                           e.end,
                           (op->arg[i].access & ECH_READ) != 0,
                           writes,
-                          row->is_start ? it->request * 2 + (writes ? 1 : 0) : NONE,
-                          row->is_wait ? it->request : NONE};
+                          row->is_start ? request_of(it, op) * 2 + (writes ? 1 : 0) : NONE,
+                          row->is_wait ? request_of(it, op) : NONE};
         ECH_TRY(touch(v, node, &a));
     }
     const ech_extent w = ech_item_work(v->p, it, op);
     const access a = {w.slot, w.begin, w.end, false, true, NONE, NONE};
     ECH_TRY(touch(v, node, &a));
-    if (row->is_wait)
-        v->open[it->request] = -1;
+    if (row->is_wait) {
+        v->open[request_of(it, op)] = -1;
+        v->awaited[request_of(it, op)] = node;
+    }
     return ECH_OK;
 }
 
@@ -321,8 +357,9 @@ static ech_status derive(deriver *v)
     v->n_maps = v->on == ECH_DEPS_ON_ADDRESSES ? ECH_N_SPACES : v->p->n_slots;
     ECH_TRY(ech_calloc((size_t)v->n_maps, sizeof *v->map, &v->map));
     ECH_TRY(ech_calloc((size_t)v->p->n_requests, sizeof *v->open, &v->open));
+    ECH_TRY(ech_calloc((size_t)v->p->n_requests, sizeof *v->awaited, &v->awaited));
     for (int i = 0; i < v->p->n_requests; i++)
-        v->open[i] = -1;
+        v->open[i] = v->awaited[i] = -1;
     for (int a = 0; a < ECH_N_AXES; a++)
         v->last_start[a] = -1;
     ECH_TRY(list_nodes(v));
@@ -353,6 +390,7 @@ ech_status ech_deps_derive(const ech_program *p, ech_deps_on on, ech_deps *out)
     free(v.cells);
     free(v.edge);
     free(v.open);
+    free(v.awaited);
     v.d.pred = v.pred;
     if (st < 0)
         ech_deps_fini(&v.d);

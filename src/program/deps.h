@@ -4,7 +4,8 @@
  *  reused memory adds write-after-read and write-after-write hazards.
  *
  *  Nodes are (item, op) pairs in program order, and, on addresses, a RELEASE node at the end of
- *  each transient slot's life, which writes all of it (that is where poison goes).  Communication
+ *  each transient slot's life, which writes all of it (that is where poison goes).  Starts on an axis
+ *  are issued in program order, and a request carries one message after the other.  Communication
  *  in flight owns its bytes from start to wait: another op that touches them in between is an
  *  error, not an edge.  Pure. */
 #ifndef ECH_PROGRAM_DEPS_H

@@ -43,6 +43,8 @@ static void mix_operand(uint64_t *h, const ech_operand *a)
     mix_int(h, a->access);
     mix_int(h, a->dtype);
     mix(h, a->offset);
+    mix_int(h, a->shift.axis);
+    mix(h, a->shift.bytes);
     mix_int(h, a->rank);
     for (int d = 0; d < a->rank; d++) {
         mix_int(h, a->dim[d].bound);
@@ -64,6 +66,7 @@ static void mix_op(uint64_t *h, const ech_op *op)
 {
     mix_int(h, op->kind);
     mix_int(h, op->axis);
+    mix_int(h, op->request);
     mix(h, op->work_offset);
     mix(h, op->work_bytes);
     for (int i = 0; i < op->n_args; i++)

@@ -30,7 +30,7 @@ static bool is_on_workspace(const ech_op *op, const ech_operand *a)
 }
 
 /* Every operand and workspace of a block lies in its region, no operand on its op's workspace. */
-static ech_status check_block(const ech_block *b)
+static ech_status check_block(const ech_block *b, const ech_layout *l)
 {
     for (int k = 0; k < b->n_ops; k++) {
         const ech_op *op = &b->op[k];
@@ -40,7 +40,7 @@ static ech_status check_block(const ech_block *b)
                       "block '%s', op %s, argument %d lies on the op's workspace", b->name,
                       ech_op_name(op->kind), i);
             ECH_CHECK(a->region == ECH_REGION_NONE ||
-                          a->offset + ech_operand_bytes(a) <= b->region_bytes[a->region],
+                          a->offset + ech_operand_span(a, l) <= b->region_bytes[a->region],
                       ECH_E_PROOF, "block '%s', op %s, argument %d leaves region %s of %zu bytes",
                       b->name, ech_op_name(op->kind), i, ech_region_name(a->region),
                       b->region_bytes[a->region]);
@@ -155,7 +155,7 @@ ech_status ech_lives_check(const ech_program *p)
     ech_interval_map map[ECH_N_SPACES] = {0};
     border *b;
     for (int k = 0; k < p->n_blocks; k++)
-        ECH_TRY(check_block(&p->block[k]));
+        ECH_TRY(check_block(&p->block[k], &p->layout));
     ECH_TRY(check_touches(p));
     ECH_TRY(check_room(p));
     ECH_TRY(ech_calloc(2 * (size_t)p->n_slots, sizeof *b, &b));

@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* An item by what it stands for. */
 typedef struct run {
@@ -153,8 +154,11 @@ static ech_status check_binding(const ech_program *p, const key *k, ech_region r
  * blocks of a micro-batch the same rows of the batch and no other's. */
 static ech_status check_bindings(const ech_program *p)
 {
-    static const ech_region of_layer[] = {ECH_REGION_PARAM, ECH_REGION_GRAD, ECH_REGION_MASTER,
-                                          ECH_REGION_MOMENT, ECH_REGION_CACHE};
+    static const ech_region of_layer[] = {
+        ECH_REGION_PARAM,  ECH_REGION_PARAM_SUMMED,  ECH_REGION_PARAM_WHOLE,
+        ECH_REGION_GRAD,   ECH_REGION_GRAD_SUMMED,   ECH_REGION_GRAD_WHOLE,
+        ECH_REGION_MOMENT, ECH_REGION_MOMENT_SUMMED, ECH_REGION_MOMENT_WHOLE,
+        ECH_REGION_MASTER, ECH_REGION_CACHE};
     key layer = {"layer", offsetof(ech_item, layer), 0};
     const key micro = {"micro-batch", offsetof(ech_item, micro), p->micro_batches};
     binding *first;
@@ -180,12 +184,53 @@ static ech_status check_segments(const ech_program *p)
     return ECH_OK;
 }
 
+/* --- ops --- */
+
+static bool is_same_memory(const ech_operand *a, const ech_operand *b)
+{
+    return a->region == b->region && a->context == b->context && a->offset == b->offset;
+}
+
+static bool is_same_op(const ech_op *a, const ech_op *b)
+{
+    if (a->kind != b->kind || a->axis != b->axis || memcmp(a->real, b->real, sizeof a->real) != 0)
+        return false;
+    for (int i = 0; i < a->n_args; i++)
+        if (!is_same_memory(&a->arg[i], &b->arg[i]))
+            return false;
+    return true;
+}
+
+/* An op that changes what it finds: again, it would change it again. */
+static bool accumulates(const ech_op *op)
+{
+    for (int i = 0; i < op->n_args; i++)
+        for (int j = 0; j < op->n_args; j++)
+            if (op->arg[i].region != ECH_REGION_NONE && (op->arg[i].access & ECH_WRITE) &&
+                (op->arg[j].access & ECH_READ) && is_same_memory(&op->arg[i], &op->arg[j]))
+                return true;
+    return false;
+}
+
+/* No op of a block changes the same bytes from the same bytes twice. */
+static ech_status check_ops(const ech_block *b)
+{
+    for (int k = 0; k < b->n_ops; k++)
+        for (int l = k + 1; l < b->n_ops && accumulates(&b->op[k]); l++)
+            ECH_CHECK(!is_same_op(&b->op[k], &b->op[l]), ECH_E_PROOF,
+                      "block '%s': op %d (%s) is op %d once more", b->name, l,
+                      ech_op_name(b->op[l].kind), k);
+    return ECH_OK;
+}
+
 ech_status ech_once_check(const ech_program *p)
 {
     run *r = NULL;
     bool *is_used = NULL;
     ech_status st;
     ECH_TRY(check_segments(p));
+    for (int b = 0; b < p->n_blocks; b++)
+        ECH_TRY(check_ops(&p->block[b]));
     ECH_TRY_GOTO(st, ech_calloc((size_t)p->n_items, sizeof *r, &r), done);
     ECH_TRY_GOTO(st, ech_calloc((size_t)p->n_blocks, sizeof *is_used, &is_used), done);
     st = check_runs(p, r, list_runs(p, r));

@@ -1,7 +1,7 @@
 /** @file program/once.h
  *  Once-only: every block runs exactly once for its layer, chunk and micro-batch, and what runs for
- *  one micro-batch runs for all of them; and the state it is bound to is its layer's or
- *  micro-batch's own.
+ *  one micro-batch runs for all of them; no op of a block that changes what it finds stands there
+ *  twice; and the state that a block is bound to is its layer's or micro-batch's own.
  *
  *  Transfers are left out: a unit may be gathered more than once, and that a sum is made once is a
  *  matter of types.h.  Pure. */
@@ -12,7 +12,7 @@
 
 /** Check the whole program.
  *  @return ECH_OK | ECH_E_NOMEM
- *        | ECH_E_PROOF naming the items: one runs twice, a micro-batch is left out, a block is
+ *        | ECH_E_PROOF naming the items or ops: one runs twice, a micro-batch is left out, a block is
  *          never run (also by standing behind a later segment), a layer is bound to another's
  *          parameters */
 ECH_MUST_USE ech_status ech_once_check(const ech_program *p);

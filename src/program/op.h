@@ -16,13 +16,20 @@
 /** Regions that an invocation binds to memory.  The three saved sets are forward -> backward,
  *  forward -> weight gradient, backward -> weight gradient. */
 #define ECH_REGION_LIST(X)                                                                         \
-    X(ECH_REGION_NONE, "none") /**< an optional argument left out */                               \
-    X(ECH_REGION_PARAM, "param")                                                                   \
+    X(ECH_REGION_NONE, "none")   /**< an optional argument left out */                             \
+    X(ECH_REGION_PARAM, "param") /**< the parts of a unit, layout/shard.h: cut over tp, */         \
+    X(ECH_REGION_PARAM_SUMMED, "param_summed") /**< whole, its gradient a partial sum, */          \
+    X(ECH_REGION_PARAM_WHOLE, "param_whole")   /**< whole, and so its gradient; alike below */     \
     X(ECH_REGION_GRAD, "grad")                                                                     \
+    X(ECH_REGION_GRAD_SUMMED, "grad_summed")                                                       \
+    X(ECH_REGION_GRAD_WHOLE, "grad_whole")                                                         \
     X(ECH_REGION_TIED, "tied")           /**< the token table, borrowed by the head */             \
     X(ECH_REGION_TIED_GRAD, "tied_grad") /**< its gradient */                                      \
     X(ECH_REGION_MASTER, "master")                                                                 \
-    X(ECH_REGION_MOMENT, "moment")                                                                 \
+    X(ECH_REGION_MOMENT, "moment") /**< of a part: m, then v */                                    \
+    X(ECH_REGION_MOMENT_SUMMED, "moment_summed")                                                   \
+    X(ECH_REGION_MOMENT_WHOLE, "moment_whole")                                                     \
+    X(ECH_REGION_SHARD, "shard") /**< a part's flat range: of a gradient, of parameters */         \
     X(ECH_REGION_SAVED_FB, "saved_fb")                                                             \
     X(ECH_REGION_SAVED_FW, "saved_fw")                                                             \
     X(ECH_REGION_SAVED_BW, "saved_bw")                                                             \
@@ -66,6 +73,8 @@ typedef enum ech_cell_reader {
     X(ECH_CELL_UPDATES, "i64", ECH_CELL_BY_HOST, ECH_CELL_UNREAD)                                  \
     /** unmasked tokens of this rank's step */                                                     \
     X(ECH_CELL_TOKENS_LOCAL, "i64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                               \
+    /** the same over dp */                                                                        \
+    X(ECH_CELL_TOKENS_DP, "i64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                  \
     /** the same over all ranks */                                                                 \
     X(ECH_CELL_TOKENS, "i64", ECH_CELL_BY_OP, ECH_CELL_READ)                                       \
     X(ECH_CELL_LOSS_SCALE, "f64", ECH_CELL_BY_HOST, ECH_CELL_UNREAD)                               \
@@ -75,8 +84,13 @@ typedef enum ech_cell_reader {
     X(ECH_CELL_LOSS_LOCAL, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                 \
     /** 1: this rank was asked to stop */                                                          \
     X(ECH_CELL_STOP_LOCAL, "f64", ECH_CELL_BY_VOTE, ECH_CELL_UNREAD)                               \
+    /** LOSS_LOCAL and STOP_LOCAL over dp */                                                       \
+    X(ECH_CELL_LOSS_DP, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                    \
+    X(ECH_CELL_STOP_DP, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                    \
     /** LOSS_LOCAL over all ranks */                                                               \
     X(ECH_CELL_LOSS, "f64", ECH_CELL_BY_OP, ECH_CELL_READ)                                         \
+    /** STOP_LOCAL over dp and hsdp */                                                             \
+    X(ECH_CELL_STOP_DATA, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                  \
     /** STOP_LOCAL over all ranks */                                                               \
     X(ECH_CELL_STOP, "f64", ECH_CELL_BY_OP, ECH_CELL_READ)                                         \
     /** squared norm of the gradient */                                                            \
@@ -97,7 +111,7 @@ typedef enum ech_cell {
 } ech_cell;
 
 /** Room in operands and ops. */
-enum { ECH_MAX_DIMS = 4, ECH_MAX_ARGS = 10, ECH_MAX_ATTRS = 6, ECH_MAX_REALS = 4 };
+enum { ECH_MAX_DIMS = 4, ECH_MAX_ARGS = 10, ECH_MAX_ATTRS = 9, ECH_MAX_REALS = 4 };
 
 enum { ECH_EXTENT_BOUND = -1 /**< an extent that is its bound */ };
 
@@ -115,6 +129,13 @@ typedef enum ech_access {
     ECH_READ_WRITE = 3 /**< updated in place or accumulated into */
 } ech_access;
 
+/** An operand that stands elsewhere on every rank of an axis: at offset + coordinate * bytes.  What
+ *  the program is proved for is all of them at once, so it touches the whole range. */
+typedef struct ech_shift {
+    ech_axis axis;
+    size_t bytes; /**< 0: the same everywhere */
+} ech_shift;
+
 /** An operand is a relocation: a place in a region, never an address. */
 typedef struct ech_operand {
     ech_region region;
@@ -122,6 +143,7 @@ typedef struct ech_operand {
     ech_access access;
     ech_dtype dtype;
     size_t offset; /**< bytes from the region's base */
+    ech_shift shift;
     int rank;
     ech_dim dim[ECH_MAX_DIMS];
     ech_placement place;
@@ -136,6 +158,10 @@ typedef struct ech_operand {
     X(ECH_OP_ADD, "add")                                                                           \
     X(ECH_OP_EMBED, "embed")                                                                       \
     X(ECH_OP_EMBED_BACKWARD, "embed_backward")                                                     \
+    X(ECH_OP_POSITIONS, "positions")                                                               \
+    X(ECH_OP_POSITIONS_BACKWARD, "positions_backward")                                             \
+    X(ECH_OP_BIAS, "bias")                                                                         \
+    X(ECH_OP_BIAS_BACKWARD, "bias_backward")                                                       \
     X(ECH_OP_LAYERNORM, "layernorm")                                                               \
     X(ECH_OP_LAYERNORM_BACKWARD, "layernorm_backward")                                             \
     X(ECH_OP_RMSNORM, "rmsnorm")                                                                   \
@@ -154,11 +180,14 @@ typedef struct ech_operand {
     X(ECH_OP_GELU, "gelu")                                                                         \
     X(ECH_OP_GELU_BACKWARD, "gelu_backward")                                                       \
     X(ECH_OP_DROPOUT, "dropout")                                                                   \
+    X(ECH_OP_XENT_SHARD, "xent_shard")                                                             \
     X(ECH_OP_XENT, "xent")                                                                         \
     X(ECH_OP_XENT_BACKWARD, "xent_backward")                                                       \
     X(ECH_OP_COUNT_TOKENS, "count_tokens")                                                         \
     X(ECH_OP_LOSS_SEED, "loss_seed")                                                               \
     X(ECH_OP_SUM_CELLS, "sum_cells")                                                               \
+    X(ECH_OP_KV_FOLD, "kv_fold")                                                                   \
+    X(ECH_OP_KV_SPREAD, "kv_spread")                                                               \
     X(ECH_OP_SUMSQ, "sumsq")                                                                       \
     X(ECH_OP_CLIP, "clip")                                                                         \
     X(ECH_OP_ADAMW, "adamw")                                                                       \
@@ -189,7 +218,8 @@ typedef struct ech_op {
     ech_operand arg[ECH_MAX_ARGS]; /**< an absent optional argument has region NONE */
     ech_expr attr[ECH_MAX_ATTRS];
     double real[ECH_MAX_REALS];
-    ech_axis axis;      /**< communication: the group's axis */
+    ech_axis axis;      /**< communication, kv_spread: the group's axis */
+    int request;        /**< communication: which of its item's requests, from 0 */
     size_t work_offset; /**< kernel workspace in region WORK */
     size_t work_bytes;  /**< its cap, from the op table */
 } ech_op;
@@ -215,14 +245,29 @@ typedef struct ech_op_row {
     bool is_wait;       /**< waits for it */
     /** Works on sequences (position n % seq): where label n is dealt out, it is by whole ones. */
     bool whole_sequences;
+    /** Two labels "vw": where v is dealt out, so is w of the outputs, one index a rank. */
+    const char *dealt;
+    /** A label along which outputs may be cut though no input is: each rank picks its own indices,
+     *  from an attribute. */
+    char picked;
     double (*flops)(const ech_op *op); /**< FLOPs at the bounds; NULL: elementwise, not counted */
     size_t (*work_bytes)(const ech_op *op); /**< workspace cap; NULL: none */
 } ech_op_row;
 
 /** Fixed partitions behind workspace caps, so that sums do not depend on threads. */
+enum { ECH_ROW_BLOCKS = 16 /**< partial rows of a column sum */ };
+
+/** A sum of squares is exact: a number of ECH_SUMSQ_LIMBS int64 words, word k worth
+ *  2^(32 k + ECH_SUMSQ_EXPONENT), and one word that counts elements which are not finite or whose
+ *  square is 2^ECH_SUMSQ_TOP or more.  Bits of a square below word 0 are cut off.  So neither the
+ *  order of elements nor how they are dealt out over ranks changes a bit, and ranks' numbers are
+ *  summed word by word. */
 enum {
-    ECH_ROW_BLOCKS = 16, /**< partial rows of a column sum */
-    ECH_SUM_BLOCK = 4096 /**< elements of a partial sum of squares */
+    ECH_SUMSQ_EXPONENT = -320,
+    ECH_SUMSQ_LIMBS = 20,
+    ECH_SUMSQ_TOP =
+        ECH_SUMSQ_EXPONENT + 32 * ECH_SUMSQ_LIMBS - 32, /**< the top word takes carries */
+    ECH_SUMSQ_WORDS = ECH_SUMSQ_LIMBS + 1
 };
 
 /** Row of a kind; static storage. */
@@ -254,6 +299,9 @@ int64_t ech_operand_elems(const ech_operand *a);
 
 /** Bytes of an operand at its bounds. */
 size_t ech_operand_bytes(const ech_operand *a);
+
+/** Bytes from its first to its last at any coordinate of its shift. */
+size_t ech_operand_span(const ech_operand *a, const ech_layout *l);
 
 /** The cell that an operand's leading extent is read from, or ECH_EXTENT_BOUND. */
 int ech_operand_extent(const ech_operand *a);

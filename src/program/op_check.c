@@ -156,15 +156,8 @@ static ech_status fault(const rule *r, int arg, const char *why)
 
 static bool is_param(const ech_operand *a)
 {
-    return a->region == ECH_REGION_PARAM || a->region == ECH_REGION_TIED;
-}
-
-/* An embedding without a table of positions takes each token by itself. */
-static bool needs_whole_sequences(const ech_op *op)
-{
-    const bool embeds = op->kind == ECH_OP_EMBED || op->kind == ECH_OP_EMBED_BACKWARD;
-    const int positions = op->kind == ECH_OP_EMBED ? 2 : 3;
-    return ech_op_row_get(op->kind)->whole_sequences && !(embeds && is_absent(&op->arg[positions]));
+    return (a->region >= ECH_REGION_PARAM && a->region <= ECH_REGION_PARAM_WHOLE) ||
+           a->region == ECH_REGION_TIED;
 }
 
 static ech_status note_input(rule *r, int i)
@@ -179,7 +172,7 @@ static ech_status note_input(rule *r, int i)
             return fault(r, i, "it has no such dimension");
         if (r->is_sharded[l] && r->map[l] != p.map)
             return fault(r, i, "another argument deals this dimension out by another map");
-        if (l == 'n' && p.map != ECH_MAP_SEQUENCES && needs_whole_sequences(r->op))
+        if (l == 'n' && p.map != ECH_MAP_SEQUENCES && ech_op_row_get(r->op->kind)->whole_sequences)
             return fault(r, i,
                          "the op works on whole sequences, their tokens must be gathered before");
         r->is_sharded[l] = true;
@@ -231,17 +224,34 @@ static ech_status check_input(const rule *r, int i, bool any_sharded)
     return ECH_OK;
 }
 
+/* Keys and values that several ranks hold (axis kv) are read by each of them for its own queries:
+ * the transpose of that reading is a partial sum. */
+static bool is_shared_read(const rule *r)
+{
+    return r->axis == ECH_AXIS_KV && r->op->kind == ECH_OP_ATTENTION_BACKWARD &&
+           r->op->arg[0].place.over[ECH_AXIS_KV].kind == ECH_PLACE_REPLICATED;
+}
+
+/* What sums over the heads of a rank is partial over tp, and its sum there is over those of kv too. */
+static bool is_summed_over_heads(const rule *r, int i)
+{
+    return r->axis == ECH_AXIS_KV && r->op->kind == ECH_OP_QK_NORM_BACKWARD &&
+           ech_sig_dim(&r->sig->arg[i], &r->op->arg[i], 'g') < 0;
+}
+
 /* Placement that the rule gives output i. */
 static ech_status derive(const rule *r, int i, ech_place *out)
 {
     const ech_sig_arg *s = &r->sig->arg[i];
     const ech_operand *a = &r->op->arg[i];
-    bool summed = r->has_partial;
+    const char *dealt = ech_op_row_get(r->op->kind)->dealt;
+    bool summed = (r->has_partial && !is_summed_over_heads(r, i)) || is_shared_read(r);
     *out = ech_place_of(r->has_replicated ? ECH_PLACE_REPLICATED : ECH_PLACE_INVARIANT);
     for (int l = 0; l < N_LABELS; l++) {
         if (!r->is_sharded[l])
             continue;
-        const int d = ech_sig_dim(s, a, (char)l);
+        const char label = dealt && l == dealt[0] ? dealt[1] : (char)l;
+        const int d = ech_sig_dim(s, a, label);
         if (d >= 0) {
             *out = ech_place_sharded(d, r->map[l]);
             continue;
@@ -264,6 +274,15 @@ static bool fits(ech_place declared, ech_place derived)
     return (whole_a && whole_b) || ech_place_is_equal(declared, derived);
 }
 
+/* An output whose ranks each picked their own indices of what is whole. */
+static bool is_picked(const rule *r, int i, ech_place declared, ech_place derived)
+{
+    const char label = ech_op_row_get(r->op->kind)->picked;
+    return label && declared.kind == ECH_PLACE_SHARDED &&
+           ech_sig_label(&r->sig->arg[i], declared.dim) == label &&
+           (derived.kind == ECH_PLACE_INVARIANT || derived.kind == ECH_PLACE_REPLICATED);
+}
+
 static ech_status check_output(const rule *r, int i)
 {
     ech_place derived;
@@ -276,13 +295,13 @@ static ech_status check_output(const rule *r, int i)
             (derived.kind == ECH_PLACE_PARTIAL) !=
                 (r->op->arg[k].place.over[r->axis].kind == ECH_PLACE_PARTIAL) &&
             r->sig->arg[i].n_labels >= r->sig->arg[k].n_labels &&
-            r->sig->arg[i].access == ECH_WRITE)
+            (r->sig->arg[i].access == ECH_WRITE || r->sig->arg[i].is_linear))
             return fault(
                 r, k,
                 derived.kind == ECH_PLACE_PARTIAL
                     ? "added to a partial sum, it would count once per rank"
                     : "its result is no partial sum otherwise: it would count once per rank");
-    ECH_CHECK(fits(declared, derived), ECH_E_PROOF,
+    ECH_CHECK(fits(declared, derived) || is_picked(r, i, declared, derived), ECH_E_PROOF,
               "%s: result %d is declared %s over %s, the rule gives %s", ech_op_name(r->op->kind),
               i, ech_place_format(declared, found, sizeof found), ech_axis_name(r->axis),
               ech_place_format(derived, wanted, sizeof wanted));
@@ -319,52 +338,86 @@ static ech_place_kind kind_over(const ech_op *op, int arg, ech_axis axis)
     return op->arg[arg].place.over[axis].kind;
 }
 
-/* The sum is whole over the group's axis; over every other, and in scale, it is the summands'. */
-static ech_status check_sum(const ech_op *op)
+/* What a collective hands on is what it took, but over its axis, where it makes the change, and over
+ * axes within it, where a sum completes what was partial there too. */
+static ech_status check_handed_on(const ech_op *op, int in, int out)
 {
-    const ech_placement summed =
-        ech_placement_with(op->arg[0].place, op->axis, ech_place_of(ECH_PLACE_INVARIANT));
-    ECH_CHECK(kind_over(op, 0, op->axis) == ECH_PLACE_PARTIAL, ECH_E_PROOF,
-              "sum_small over %s needs a partial sum", ech_axis_name(op->axis));
-    ECH_CHECK(ech_placement_is_equal(&summed, &op->arg[2].place), ECH_E_PROOF,
-              "sum_small over %s gives I there and leaves other axes and the scale alone",
-              ech_axis_name(op->axis));
+    char a[32];
+    char b[32];
+    for (int x = 0; x < ECH_N_AXES; x++) {
+        const ech_place was = op->arg[in].place.over[x];
+        const ech_place is = op->arg[out].place.over[x];
+        const bool is_completed = x != (int)op->axis && ech_axis_contains(op->axis, (ech_axis)x) &&
+                                  was.kind == ECH_PLACE_PARTIAL && is.kind == ECH_PLACE_INVARIANT;
+        ECH_CHECK(x == (int)op->axis || is_completed || ech_place_is_equal(was, is), ECH_E_PROOF,
+                  "%s over %s takes %s over %s and declares %s", ech_op_name(op->kind),
+                  ech_axis_name(op->axis), ech_place_format(was, a, sizeof a),
+                  ech_axis_name((ech_axis)x), ech_place_format(is, b, sizeof b));
+    }
+    ECH_CHECK(ech_scale_is_equal(op->arg[in].place.scale, op->arg[out].place.scale), ECH_E_PROOF,
+              "%s over %s declares another scale than it takes: %s and %s", ech_op_name(op->kind),
+              ech_axis_name(op->axis), ech_scale_format(op->arg[in].place.scale, a, sizeof a),
+              ech_scale_format(op->arg[out].place.scale, b, sizeof b));
     return ECH_OK;
+}
+
+static ech_status want_kind(const ech_op *op, int arg, ech_place_kind kind, const char *what)
+{
+    char place[32];
+    ECH_CHECK(kind_over(op, arg, op->axis) == kind, ECH_E_PROOF,
+              "%s over %s %s, argument %d is %s there", ech_op_name(op->kind),
+              ech_axis_name(op->axis), what, arg,
+              ech_place_format(op->arg[arg].place.over[op->axis], place, sizeof place));
+    return ECH_OK;
+}
+
+/* A sum of something that is whole already multiplies it. */
+static ech_status want_partial(const ech_op *op)
+{
+    const ech_place_kind k = kind_over(op, 0, op->axis);
+    ECH_CHECK(
+        k != ECH_PLACE_INVARIANT && k != ECH_PLACE_REPLICATED, ECH_E_PROOF,
+        "%s over %s of a value that is whole there: it would be multiplied by the group's size "
+        "(reduced twice, or over the wrong axis)",
+        ech_op_name(op->kind), ech_axis_name(op->axis));
+    return want_kind(op, 0, ECH_PLACE_PARTIAL, "needs a partial sum");
 }
 
 static ech_status check_comm(const ech_op *op)
 {
-    const char *axis = ech_axis_name(op->axis);
-    const ech_place_kind k = kind_over(op, 0, op->axis);
-    const bool whole = k == ECH_PLACE_INVARIANT || k == ECH_PLACE_REPLICATED;
     switch (op->kind) {
     case ECH_OP_ALL_REDUCE_START:
-    case ECH_OP_REDUCE_SCATTER_START:
-        ECH_CHECK(
-            !whole, ECH_E_PROOF,
-            "%s over %s of a value that is whole there: it would be multiplied by the group's size "
-            "(reduced twice, or over the wrong axis)",
-            ech_op_name(op->kind), axis);
-        ECH_CHECK(k == ECH_PLACE_PARTIAL, ECH_E_PROOF, "%s over %s needs a partial sum",
-                  ech_op_name(op->kind), axis);
-        return ECH_OK;
+        return want_partial(op);
     case ECH_OP_ALL_REDUCE_WAIT:
-        ECH_CHECK(k == ECH_PLACE_INVARIANT, ECH_E_PROOF, "all-reduce over %s gives I", axis);
-        return ECH_OK;
-    case ECH_OP_SUM_SMALL_START:
-        ECH_CHECK(k == ECH_PLACE_PARTIAL, ECH_E_PROOF, "sum_small over %s needs a partial sum",
-                  axis);
-        return ECH_OK;
-    case ECH_OP_SUM_SMALL_WAIT:
-        return check_sum(op);
+        return want_kind(op, 0, ECH_PLACE_INVARIANT, "gives I");
+    case ECH_OP_REDUCE_SCATTER_START:
     case ECH_OP_REDUCE_SCATTER_WAIT:
+        ECH_TRY(want_partial(op));
+        ECH_TRY(want_kind(op, 1, ECH_PLACE_SHARDED, "gives a sharded value"));
+        return check_handed_on(op, 0, 1);
     case ECH_OP_ALL_GATHER_START:
-        ECH_CHECK(k == ECH_PLACE_SHARDED, ECH_E_PROOF, "%s over %s works on a sharded value",
-                  ech_op_name(op->kind), axis);
-        return ECH_OK;
+    case ECH_OP_ALL_GATHER_WAIT:
+        ECH_TRY(want_kind(op, 0, ECH_PLACE_SHARDED, "works on a sharded value"));
+        ECH_TRY(want_kind(op, 1, ECH_PLACE_INVARIANT, "gives I"));
+        return check_handed_on(op, 0, 1);
+    case ECH_OP_SUM_SMALL_START:
+    case ECH_OP_SUM_SMALL_WAIT:
+        ECH_TRY(want_partial(op));
+        ECH_TRY(want_kind(op, 2, ECH_PLACE_INVARIANT, "gives I"));
+        return check_handed_on(op, 0, 2);
     default:
         return ECH_OK;
     }
+}
+
+/* Copies of keys and values, summed over the ranks that hold them, take their place. */
+static ech_status check_spread(const ech_op *op)
+{
+    for (int x = 0; x < ECH_N_AXES; x++)
+        ECH_CHECK(ech_place_is_equal(op->arg[0].place.over[x], op->arg[1].place.over[x]),
+                  ECH_E_PROOF, "kv_spread: sum and gradient are placed differently over %s",
+                  ech_axis_name((ech_axis)x));
+    return want_kind(op, 0, ECH_PLACE_INVARIANT, "needs a whole sum");
 }
 
 /* The law of an update: a gradient complete on every axis, placed as its parameter, scale exactly
@@ -430,6 +483,8 @@ ech_status ech_op_check_placement(const ech_op *op)
         return check_comm(op);
     if (op->kind == ECH_OP_ADAMW || op->kind == ECH_OP_SGD)
         return check_update(op);
+    if (op->kind == ECH_OP_KV_SPREAD)
+        return check_spread(op);
     if (op->kind == ECH_OP_ZERO)
         return ECH_OK; /* zero has every placement and every scale */
     for (int a = 0; a < ECH_N_AXES; a++)

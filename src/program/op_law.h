@@ -8,9 +8,16 @@
 
 /** Relations between sizes and attributes, as in kernels/kernels.h: heads of a group (r, q = r + 2,
  *  k = r + 1, e = r D), the rotary table (2 f <= D, t >= s), pairs of gate and up, tokens in whole
- *  sequences (N a multiple of s), positions and cache long enough, columns of the vocabulary.
+ *  sequences (N a multiple of s), positions and cache long enough, shares of equal length; and
+ *  which cell of the scalar table an argument is.
  *  @param op  number, ranks and labels of its arguments have been checked
  *  @return ECH_OK | ECH_E_PROOF naming the op and the relation with its sizes */
 ECH_MUST_USE ech_status ech_op_check_law(const ech_op *op);
+
+/** Where an attribute says at which index of the whole a rank's share begins (first row, token,
+ *  head, element): it is coordinate * share along the axis over which that dimension is dealt out,
+ *  and 0 where it is whole.
+ *  @return ECH_OK | ECH_E_PROOF naming op, axis and coordinate */
+ECH_MUST_USE ech_status ech_op_check_first(const ech_op *op, const ech_layout *l);
 
 #endif

@@ -6,18 +6,20 @@ static const char *read_marks(const char *p, ech_sig_arg *s)
 {
     s->access = ECH_READ;
     for (;; p++) {
-        if (*p == '?')
+        if (*p == '?') {
             s->is_optional = true;
-        else if (*p == '>')
+        } else if (*p == '>') {
             s->access = ECH_WRITE;
-        else if (*p == '+' || *p == '=')
+        } else if (*p == '+' || *p == '=') {
             s->access = ECH_READ_WRITE;
-        else if (*p == '*')
+            s->is_sum = *p == '+';
+        } else if (*p == '*') {
             s->is_linear = true;
-        else if (*p == '&')
+        } else if (*p == '&') {
             s->is_added = true;
-        else
+        } else {
             return p;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ typedef struct ech_sig_arg {
     bool is_optional;
     bool is_linear; /**< "*" */
     bool is_added;  /**< "&" */
+    bool is_sum;    /**< "+": accumulated into */
     ech_access access;
 } ech_sig_arg;
 

@@ -61,12 +61,7 @@ static size_t work_qk_norm_backward(const ech_op *op)
 
 static size_t work_xent(const ech_op *op) /* one fp64 loss per row */
 {
-    return (size_t)dim(op, 0, 0) * 8;
-}
-
-static size_t work_sumsq(const ech_op *op) /* one fp64 sum per block of ECH_SUM_BLOCK elements */
-{
-    return (size_t)ech_ceil_div(ech_operand_elems(&op->arg[0]), ECH_SUM_BLOCK) * 8;
+    return (size_t)dim(op, 0, 2) * 8;
 }
 
 #define ROW(kind, sig, sum, ...) [kind] = {.signature = sig, .summed = sum, __VA_ARGS__}
@@ -76,8 +71,12 @@ static const ech_op_row rows[ECH_N_OPS] = {
     ROW(ECH_OP_COPY, "*~,>~", "", .types = "aa"),
     ROW(ECH_OP_SCALE, "=*~", ""),
     ROW(ECH_OP_ADD, "*~,&~,>~", ""),
-    ROW(ECH_OP_EMBED, "n,vh,?&ph,?.,>nh", "v", .types = "irrlr", .whole_sequences = true),
-    ROW(ECH_OP_EMBED_BACKWARD, "n,*nh,+vh,?+ph", "n", .types = "irrr", .whole_sequences = true),
+    ROW(ECH_OP_EMBED, "n,vh,>nh", "v", .types = "irr"),
+    ROW(ECH_OP_EMBED_BACKWARD, "n,*nh,+vh", "n", .types = "irr", .picked = 'v'),
+    ROW(ECH_OP_POSITIONS, "=*nh,&ph,?.", "", .types = "rrl"),
+    ROW(ECH_OP_POSITIONS_BACKWARD, "*nh,+ph", "n"),
+    ROW(ECH_OP_BIAS, "=*nh,&h", ""),
+    ROW(ECH_OP_BIAS_BACKWARD, "*nh,+h", "n"),
     ROW(ECH_OP_LAYERNORM, "nh,h,h,>nh,>n,>n", ""),
     ROW(ECH_OP_LAYERNORM_BACKWARD, "nh,h,n,n,*nh,?&nh,>nh,+h,+h", "n",
         .work_bytes = work_layernorm_backward),
@@ -100,22 +99,25 @@ static const ech_op_row rows[ECH_N_OPS] = {
     ROW(ECH_OP_SWIGLU_BACKWARD, "nxf,*nf,>nxf", ""),
     ROW(ECH_OP_GELU, "nf,>nf", ""),
     ROW(ECH_OP_GELU_BACKWARD, "nf,*nf,>nf", ""),
-    ROW(ECH_OP_DROPOUT, "*nh,?&nh,>nh", "", .whole_sequences = true),
-    ROW(ECH_OP_XENT, "nv,n,>n,+.", "n", .types = "rird", .work_bytes = work_xent),
+    ROW(ECH_OP_DROPOUT, "*nh,?&nh,>nh", ""),
+    ROW(ECH_OP_XENT_SHARD, "nv,n,>wmn", "", .types = "rir", .dealt = "vw"),
+    ROW(ECH_OP_XENT, "wmn,n,>n,+.", "n", .types = "rird", .work_bytes = work_xent),
     ROW(ECH_OP_XENT_BACKWARD, "=nv,n,n,*.", "", .types = "rird"),
     ROW(ECH_OP_COUNT_TOKENS, "n,>.", "n", .types = "il"),
     ROW(ECH_OP_LOSS_SEED, ".,.,>.", "", .types = "ldd"),
     ROW(ECH_OP_SUM_CELLS, "*m,>.", "m", .types = "dd"),
-    ROW(ECH_OP_SUMSQ, "~,+.", "~", .types = "rd", .work_bytes = work_sumsq),
-    ROW(ECH_OP_CLIP, ".,.,>.", "", .types = "ddd"),
+    ROW(ECH_OP_KV_FOLD, "*gqe,>gme", ""),
+    ROW(ECH_OP_KV_SPREAD, "*gme,=gqe", ""),
+    ROW(ECH_OP_SUMSQ, "~,+b,?+b", "~", .types = "rll"),
+    ROW(ECH_OP_CLIP, "b,?b,?b,.,>.,>.", "", .types = "lllddd"),
     ROW(ECH_OP_ADAMW, "=~,~,=~,=~,.,.,.", "", .types = "rrrrddl"),
     ROW(ECH_OP_SGD, "=~,~,.,.", "", .types = "rrdd"),
     ROW(ECH_OP_ALL_REDUCE_START, "=~,>s", "", .types = "aa", .is_start = true),
     ROW(ECH_OP_ALL_REDUCE_WAIT, "=~,>s", "", .types = "aa", .is_wait = true),
-    ROW(ECH_OP_REDUCE_SCATTER_START, "=~,>s", "", .types = "aa", .is_start = true),
-    ROW(ECH_OP_REDUCE_SCATTER_WAIT, "=~,>s", "", .types = "aa", .is_wait = true),
-    ROW(ECH_OP_ALL_GATHER_START, "=~", "", .types = "a", .is_start = true),
-    ROW(ECH_OP_ALL_GATHER_WAIT, "=~", "", .types = "a", .is_wait = true),
+    ROW(ECH_OP_REDUCE_SCATTER_START, "f,>p,>s", "", .types = "aaa", .is_start = true),
+    ROW(ECH_OP_REDUCE_SCATTER_WAIT, "f,>p,>s", "", .types = "aaa", .is_wait = true),
+    ROW(ECH_OP_ALL_GATHER_START, "p,>f", "", .types = "aa", .is_start = true),
+    ROW(ECH_OP_ALL_GATHER_WAIT, "p,>f", "", .types = "aa", .is_wait = true),
     ROW(ECH_OP_SUM_SMALL_START, "~,>s,>~", "", .types = "aaa", .is_start = true),
     ROW(ECH_OP_SUM_SMALL_WAIT, "~,>s,>~", "", .types = "aaa", .is_wait = true),
     ROW(ECH_OP_SEND_START, "~", "", .types = "a", .is_start = true),
@@ -206,4 +208,10 @@ int64_t ech_operand_elems(const ech_operand *a)
 size_t ech_operand_bytes(const ech_operand *a)
 {
     return (size_t)ech_operand_elems(a) * ech_dtype_bytes(a->dtype);
+}
+
+size_t ech_operand_span(const ech_operand *a, const ech_layout *l)
+{
+    const size_t steps = (size_t)l->degree[a->shift.axis] - 1;
+    return steps * a->shift.bytes + ech_operand_bytes(a);
 }

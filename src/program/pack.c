@@ -91,12 +91,29 @@ static void insert_sorted(entry *placed, int n, const entry *e)
     placed[i] = *e;
 }
 
-static size_t place_all(entry *order, entry *placed, int n)
+/* Buffers that are to be placed, among those that are: `fixed` of them, first in `placed`. */
+typedef struct packing {
+    entry *e; /* [n] */
+    int n;
+    entry *placed; /* sorted by offset; room for fixed + n */
+    entry *fixed;
+    int n_fixed;
+} packing;
+
+static void begin(const packing *k)
+{
+    if (k->n_fixed)
+        memcpy(k->placed, k->fixed, (size_t)k->n_fixed * sizeof *k->placed);
+}
+
+static size_t place_all(const packing *k)
 {
     size_t arena = 0;
-    for (int i = 0; i < n; i++) {
-        order[i].offset = order[i].bytes ? best_hole(placed, i, &order[i]) : 0;
-        insert_sorted(placed, i, &order[i]);
+    entry *order = k->e;
+    begin(k);
+    for (int i = 0; i < k->n; i++) {
+        order[i].offset = order[i].bytes ? best_hole(k->placed, k->n_fixed + i, &order[i]) : 0;
+        insert_sorted(k->placed, k->n_fixed + i, &order[i]);
         if (order[i].offset + order[i].bytes > arena)
             arena = order[i].offset + order[i].bytes;
     }
@@ -166,33 +183,72 @@ static void keep_best(const entry *e, int n, size_t got, ech_pack_item *item, si
         item[e[i].index].offset = e[i].offset;
 }
 
-/* Four plain orders, each followed by rounds that put first what did not fit under `limit`. */
-static size_t search(entry *e, entry *placed, int n, int rounds, size_t limit, ech_pack_item *item)
+/* In order of birth only what is alive then is in the way: n times the live buffers, where other
+ * orders look at n times n.  e is sorted by birth. */
+static size_t place_by_birth(const packing *k)
+{
+    size_t arena = 0;
+    int live = k->n_fixed;
+    entry *e = k->e;
+    begin(k);
+    for (int i = 0; i < k->n; i++) {
+        int kept = 0;
+        for (int j = 0; j < live; j++)
+            if (k->placed[j].last >= e[i].first)
+                k->placed[kept++] = k->placed[j];
+        live = kept;
+        e[i].offset = e[i].bytes ? best_hole(k->placed, live, &e[i]) : 0;
+        insert_sorted(k->placed, live++, &e[i]);
+        if (e[i].offset + e[i].bytes > arena)
+            arena = e[i].offset + e[i].bytes;
+    }
+    return arena;
+}
+
+/* By birth, then four plain orders, then each of them followed by rounds that put first what did not
+ * fit under `limit`; as far as that is needed. */
+static size_t search(const packing *k, int rounds, size_t limit, ech_pack_item *item)
 {
     static const entry_order orders[] = {cmp_size, cmp_area, cmp_span, cmp_first};
+    const size_t n_orders = sizeof orders / sizeof orders[0];
     size_t best = SIZE_MAX;
-    for (size_t k = 0; k < sizeof orders / sizeof orders[0] && best > limit; k++) {
-        qsort(e, (size_t)n, sizeof *e, orders[k]);
-        keep_best(e, n, place_all(e, placed, n), item, &best);
+    keep_best(k->e, k->n, place_by_birth(k), item, &best);
+    for (size_t o = 0; o < n_orders && best > limit; o++) {
+        qsort(k->e, (size_t)k->n, sizeof *k->e, orders[o]);
+        keep_best(k->e, k->n, place_all(k), item, &best);
     }
-    for (size_t k = 0; k < sizeof orders / sizeof orders[0] && best > limit && rounds; k++) {
-        qsort(e, (size_t)n, sizeof *e, orders[k]);
-        (void)place_all(e, placed, n);
-        for (int i = 0; i < rounds && best > limit && promote_high(e, n, limit); i++)
-            keep_best(e, n, place_all(e, placed, n), item, &best);
+    for (size_t o = 0; o < n_orders && best > limit && rounds; o++) {
+        qsort(k->e, (size_t)k->n, sizeof *k->e, orders[o]);
+        (void)place_all(k);
+        for (int i = 0; i < rounds && best > limit && promote_high(k->e, k->n, limit); i++)
+            keep_best(k->e, k->n, place_all(k), item, &best);
     }
     return best;
 }
 
-/* Length of the first run of buffers whose lives hang together; e is sorted by birth.  Runs share
- * no instant, so each is packed by itself: micro-batches in turn make one each. */
+/* Buffers of a run that are packed together, at least and at most, where it does not end by itself. */
+enum { LEAST_RUN = 400, MOST_RUN = 2000 };
+
+/* Where a run that begins with e[0] is to end, e sorted by birth: where no life goes on (micro-batches
+ * in turn make one run each), else where the fewest do, which the next run then finds in place. */
 static int run_length(const entry *e, int n)
 {
     int last = e[0].last;
-    int i = 1;
-    for (; i < n && e[i].first <= last; i++)
+    int fewest = n;
+    int cut = n < MOST_RUN ? n : MOST_RUN;
+    for (int i = 1; i <= n && i <= MOST_RUN; i++) {
+        if (i == n || e[i].first > last)
+            return i;
         last = e[i].last > last ? e[i].last : last;
-    return i;
+        int going_on = 0;
+        for (int j = 0; j < i && i >= LEAST_RUN && e[i].first > e[i - 1].first; j++)
+            going_on += e[j].last >= e[i].first;
+        if (i >= LEAST_RUN && e[i].first > e[i - 1].first && going_on < fewest) {
+            fewest = going_on;
+            cut = i;
+        }
+    }
+    return cut;
 }
 
 static int rounds_of(const entry *e, int n)
@@ -205,17 +261,43 @@ static int rounds_of(const entry *e, int n)
     return most_pairs / pairs < MOST_ROUNDS ? (int)(most_pairs / pairs) : MOST_ROUNDS;
 }
 
+static int cmp_offset(const void *a, const void *b)
+{
+    const entry *x = a;
+    const entry *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* What of the run and of those before it lives on at `time`, at its final place. */
+static int keep_living(const packing *k, int time, const ech_pack_item *item)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_fixed; i++)
+        if (k->fixed[i].last >= time)
+            k->fixed[n++] = k->fixed[i];
+    for (int i = 0; i < k->n; i++)
+        if (k->e[i].last >= time) {
+            k->fixed[n] = k->e[i];
+            k->fixed[n++].offset = item[k->e[i].index].offset;
+        }
+    qsort(k->fixed, (size_t)n, sizeof *k->fixed, cmp_offset);
+    return n;
+}
+
 /* No run has to lie lower than the peak, nor than the highest before it. */
-static size_t pack_runs(entry *e, entry *placed, int n, size_t peak, ech_pack_item *item)
+static size_t pack_runs(packing *k, entry *e, int n, size_t peak, ech_pack_item *item)
 {
     size_t arena = 0;
     qsort(e, (size_t)n, sizeof *e, cmp_first);
     const int rounds = rounds_of(e, n);
-    for (int i = 0, run; i < n; i += run) {
-        run = run_length(e + i, n - i);
+    for (int i = 0; i < n; i += k->n) {
+        k->e = e + i;
+        k->n = run_length(k->e, n - i);
         const size_t limit = arena > peak ? arena : peak;
-        const size_t got = search(e + i, placed, run, rounds, limit, item);
+        const size_t got = search(k, rounds, limit, item);
         arena = got > arena ? got : arena;
+        if (i + k->n < n)
+            k->n_fixed = keep_living(k, e[i + k->n].first, item);
     }
     return arena;
 }
@@ -223,21 +305,23 @@ static size_t pack_runs(entry *e, entry *placed, int n, size_t peak, ech_pack_it
 ech_status ech_pack(ech_pack_item *item, int n, size_t align, size_t *arena, size_t *peak)
 {
     entry *e = NULL;
-    entry *placed = NULL;
+    packing k = {0};
     ech_status st;
     *arena = 0;
     *peak = 0;
     if (n == 0)
         return ECH_OK;
     ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *e, &e), done);
-    ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *placed, &placed), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.placed, &k.placed), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.fixed, &k.fixed), done);
     for (int i = 0; i < n; i++)
         e[i] = (entry){ech_align_up(item[i].bytes, align), item[i].first, item[i].last, i, 0};
     ECH_TRY_GOTO(st, live_peak(e, n, peak), done);
-    *arena = pack_runs(e, placed, n, *peak, item);
+    *arena = pack_runs(&k, e, n, *peak, item);
     st = ECH_OK;
 done:
     free(e);
-    free(placed);
+    free(k.placed);
+    free(k.fixed);
     return st;
 }

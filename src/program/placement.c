@@ -6,6 +6,7 @@ static const char *const map_names[] = {
     [ECH_MAP_SEQUENCES] = "sequences", [ECH_MAP_CONTIGUOUS] = "contiguous",
     [ECH_MAP_ZIGZAG] = "zig-zag",      [ECH_MAP_HEAD_GROUP] = "head group",
     [ECH_MAP_GATE_UP] = "gate-up",     [ECH_MAP_FLAT] = "flat",
+    [ECH_MAP_SLICES] = "slices",
 };
 
 ech_place ech_place_of(ech_place_kind kind)

@@ -22,7 +22,8 @@ typedef enum ech_index_map {
     ECH_MAP_ZIGZAG,     /**< halves i and 2c-1-i (context parallel) */
     ECH_MAP_HEAD_GROUP, /**< KV head groups with their query heads */
     ECH_MAP_GATE_UP,    /**< the same slice of gate and up */
-    ECH_MAP_FLAT        /**< flat ranges of a unit (ZeRO) */
+    ECH_MAP_FLAT,       /**< flat ranges of a part of a unit (ZeRO) */
+    ECH_MAP_SLICES /**< of several tensors, each by its own map: a part cut over tp, as bytes */
 } ech_index_map;
 
 /** Placement over one axis. */

@@ -113,20 +113,20 @@ ech_status ech_program_add_item(ech_program *p, const ech_item *item)
                   where, ech_region_name((ech_region)r), b->region_bytes[r], p->slot[v.slot].name,
                   p->slot[v.slot].bytes, v.offset);
     }
-    if (item->request >= p->n_requests)
-        p->n_requests = item->request + 1;
+    for (int k = 0; k < b->n_ops && item->request >= 0; k++)
+        if (item->request + b->op[k].request >= p->n_requests)
+            p->n_requests = item->request + b->op[k].request + 1;
     p->n_items++;
     return ECH_OK;
 }
 
 ech_extent ech_item_extent(const ech_program *p, const ech_item *item, const ech_operand *a)
 {
-    (void)p;
     if (a->region == ECH_REGION_NONE)
         return (ech_extent){-1, 0, 0};
     const ech_view v = item->bind[a->region];
     const size_t begin = v.offset + a->offset;
-    return (ech_extent){v.slot, begin, begin + ech_operand_bytes(a)};
+    return (ech_extent){v.slot, begin, begin + ech_operand_span(a, &p->layout)};
 }
 
 ech_extent ech_item_extent_cell(const ech_program *p, const ech_operand *a)

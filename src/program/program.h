@@ -96,7 +96,7 @@ typedef struct ech_item {
     int chunk;
     int micro; /**< -1 outside micro-batches */
     ech_segment segment;
-    int request; /**< links a start with its wait, -1 otherwise */
+    int request; /**< its ops' requests begin here: they link a start with its wait; -1: none */
     ech_view bind[ECH_N_REGIONS];
 } ech_item;
 
@@ -178,7 +178,7 @@ typedef struct ech_extent {
     size_t begin, end;
 } ech_extent;
 
-/** What an operand of an item touches. */
+/** What an operand of an item touches, at some coordinate. */
 ech_extent ech_item_extent(const ech_program *p, const ech_item *item, const ech_operand *a);
 
 /** The cell that a leading extent is read from, which is no operand; slot < 0: its bound. */

@@ -1,6 +1,7 @@
 /* Follows the placement of every byte of every slot through the step. */
 #include "program/types.h"
 #include "program/interval.h"
+#include "program/op_law.h"
 #include "program/op_signature.h"
 
 #include <stdint.h>
@@ -8,9 +9,12 @@
 #include <stdlib.h>
 
 /* What is known of a byte: its placement (an index into the table of placements seen, or a mark),
- * how many updates used it, and the item that wrote it last (-1: it came with the step). */
-enum { TYPE, UPDATES, WRITER };
+ * how it was used, and the item that wrote it last (-1: it came with the step). */
+enum { TYPE, USES, WRITER };
 enum { UNWRITTEN = -1, ZEROED = -2 };
+
+/* Uses: by how many updates and norms (of the step), and since it was written. */
+enum { UPDATE = 1, UPDATES = 0xff, NORM = 0x100, NORMS = 0xff00, IS_READ = 0x10000 };
 
 typedef struct checker {
     const ech_program *p;
@@ -21,6 +25,7 @@ typedef struct checker {
     bool *is_placed; /* [n_blocks] the block's ops follow their placement rules */
     int item;
     bool makes_gradients; /* something but a zero was written into a gradient */
+    bool has_norm;
 } checker;
 
 /* An argument of an op of the current item, and the segment of its slot that is looked at. */
@@ -64,10 +69,28 @@ static bool is_whole(ech_place p)
     return p.kind == ECH_PLACE_INVARIANT || p.kind == ECH_PLACE_REPLICATED;
 }
 
+/* Two views of a tensor, as [N, 2, F] and [N, 2 F], name the dimension of one cut differently. */
+static bool is_of_views(ech_index_map map)
+{
+    return map == ECH_MAP_GATE_UP || map == ECH_MAP_HEAD_GROUP || map == ECH_MAP_SEQUENCES;
+}
+
+/* Bytes of several tensors say no more than that each is cut its own way. */
+static bool is_bytes(ech_index_map a, ech_index_map b)
+{
+    const bool a_is = a == ECH_MAP_SLICES;
+    const ech_index_map other = a_is ? b : a;
+    return (a_is || b == ECH_MAP_SLICES) &&
+           (other == ECH_MAP_SLICES || other == ECH_MAP_CONTIGUOUS || is_of_views(other));
+}
+
 /* May bytes of placement `have` be read as `want`?  A parameter is stored I and used R (the marker
  * whose transpose is the gradient's reduction); a whole value may be read by either name. */
 static bool reads_as(ech_place have, ech_place want)
 {
+    if (have.kind == ECH_PLACE_SHARDED && want.kind == ECH_PLACE_SHARDED)
+        return have.map == want.map ? have.dim == want.dim || is_of_views(have.map)
+                                    : is_bytes(have.map, want.map);
     return ech_place_is_equal(have, want) || (is_whole(have) && is_whole(want));
 }
 
@@ -81,18 +104,31 @@ static const char *hint(const ech_op *op, ech_place have, ech_place want)
     return "";
 }
 
-/* A wait that writes finds the bytes as its start took them: over the group's axis the op makes the
- * change, over every other they stay what they were. */
+/* Over which axes an op makes a change of its own to what it reads and writes: an all-reduce over its
+ * axis and those within it, a spread of summed keys and values over theirs. */
+static bool changes(const ech_op *op, const ech_operand *a, ech_axis axis)
+{
+    const bool is_change = ech_op_row_get(op->kind)->is_wait || op->kind == ECH_OP_KV_SPREAD;
+    return is_change && (a->access & ECH_WRITE) && ech_axis_contains(op->axis, axis);
+}
+
+/* A rank's own share of a value that it holds whole. */
+static bool takes_share(const ech_operand *a, ech_axis axis, ech_place have)
+{
+    return a->shift.bytes && a->shift.axis == axis && is_whole(have) &&
+           a->place.over[axis].kind == ECH_PLACE_SHARDED;
+}
+
 static ech_status check_read(const checker *c, const use *u)
 {
     char have[32];
     char want[32];
     char why[256];
     const ech_operand *a = &u->op->arg[u->arg];
-    const bool changes = ech_op_row_get(u->op->kind)->is_wait && (a->access & ECH_WRITE);
     for (int x = 0; x < ECH_N_AXES; x++) {
         const ech_place is = c->type[u->seg->value[TYPE]].over[x];
-        if ((changes && x == (int)u->op->axis) || reads_as(is, a->place.over[x]))
+        if (changes(u->op, a, (ech_axis)x) || reads_as(is, a->place.over[x]) ||
+            takes_share(a, (ech_axis)x, is))
             continue;
         (void)snprintf(why, sizeof why, "hold a value that is %s over %s, wanted %s%s",
                        ech_place_format(is, have, sizeof have), ech_axis_name((ech_axis)x),
@@ -122,18 +158,31 @@ static ech_status check_scale(const checker *c, const use *u)
     return fault(c, u, why);
 }
 
+/* A vector that is dealt out in flat ranges is padded at its end by less than an element a rank. */
+static bool is_padding(const checker *c, const use *u)
+{
+    const ech_op *op = u->op;
+    const ech_operand *a = &op->arg[u->arg];
+    const bool scatters =
+        op->kind == ECH_OP_REDUCE_SCATTER_START || op->kind == ECH_OP_REDUCE_SCATTER_WAIT;
+    const ech_extent e = ech_item_extent(c->p, &c->p->item[c->item], a);
+    const size_t most = ((size_t)c->p->layout.degree[op->axis] - 1) * ech_dtype_bytes(a->dtype);
+    return scatters && u->arg == 0 && u->seg->end == e.end && e.end - u->seg->begin <= most;
+}
+
 /* Reading or accumulating into one segment. */
 static ech_status check_segment(const checker *c, const use *u)
 {
     const int type = u->seg->value[TYPE];
-    const bool adds = (u->op->arg[u->arg].access & ECH_WRITE) && !u->sig->is_linear &&
-                      !ech_op_is_comm(u->op->kind);
+    const bool adds = u->sig->is_sum;
     if (type == UNWRITTEN)
         return fault(c, u,
                      adds ? "are accumulated into, but nobody has written them"
                           : "are read, but nobody has written them");
     if (type == ZEROED)
-        return adds ? ECH_OK : fault(c, u, "are read, but are zeros to which nothing was added");
+        return adds || is_padding(c, u)
+                   ? ECH_OK
+                   : fault(c, u, "are read, but are zeros to which nothing was added");
     ECH_TRY(check_read(c, u));
     return check_scale(c, u);
 }
@@ -173,22 +222,76 @@ static ech_status check_writer(const checker *c, const use *u)
     }
 }
 
+/* A gradient that a reduce-scatter brought to a transient slot, to be added to those before. */
+static bool has_landed(const checker *c, int slot, const int *value)
+{
+    if (slot < c->p->n_state || value[WRITER] < 0 || value[TYPE] < 0 ||
+        !ech_scale_is_equal(c->type[value[TYPE]].scale, ech_grad_scale())) /* staging has none */
+        return false;
+    const ech_block *b = &c->p->block[c->p->item[value[WRITER]].block];
+    return b->op[0].kind == ECH_OP_REDUCE_SCATTER_WAIT;
+}
+
+/* A sum is complete when it is read, and what has landed is added once. */
+static ech_status note_read(const checker *c, const use *u, int *value)
+{
+    if (u->sig->is_sum)
+        return value[USES] & IS_READ ? fault(c, u, "are accumulated into after they were read")
+                                     : ECH_OK;
+    if (value[USES] & IS_READ && has_landed(c, u->slot, value))
+        return fault(c, u, "are a micro-batch's gradient that is used twice");
+    value[USES] |= IS_READ;
+    return ECH_OK;
+}
+
+/* Every gradient is measured by one norm; it, its parameter and moments are used by one update. */
+static ech_status note_use(checker *c, const use *u, int *value)
+{
+    if (u->op->kind == ECH_OP_SUMSQ && u->arg == 0) {
+        c->has_norm = true;
+        value[USES] += NORM;
+        return (value[USES] & NORMS) > NORM ? fault(c, u, "are measured twice in a step") : ECH_OK;
+    }
+    if (!is_update(u->op->kind) || !u->sig->is_any)
+        return ECH_OK;
+    value[USES] += UPDATE;
+    if ((value[USES] & UPDATES) == UPDATE)
+        return ECH_OK;
+    return fault(c, u,
+                 u->arg == 0   ? "are a parameter that is updated twice in a step"
+                 : u->arg == 1 ? "are a gradient that two updates use"
+                               : "are optimizer state that two updates use");
+}
+
+/* Does an argument of the op read what another one writes. */
+static bool reads_too(const checker *c, const ech_op *op, const ech_bytes_segment *seg, int slot)
+{
+    for (int i = 0; i < op->n_args; i++) {
+        const ech_extent e = ech_item_extent(c->p, &c->p->item[c->item], &op->arg[i]);
+        if ((op->arg[i].access & ECH_READ) && e.slot == slot && e.begin <= seg->begin &&
+            seg->end <= e.end)
+            return true;
+    }
+    return false;
+}
+
 static ech_status visit_segment(checker *c, const use *u, int *value, int type)
 {
     const ech_op *op = u->op;
     if (looks(op, u->arg)) {
         ECH_TRY(check_segment(c, u));
         ECH_TRY(check_writer(c, u));
+        ECH_TRY(note_read(c, u, value));
     }
-    if (is_update(op->kind) && u->sig->is_any && value[UPDATES]++)
-        return fault(c, u,
-                     u->arg == 0   ? "are a parameter that is updated twice in a step"
-                     : u->arg == 1 ? "are a gradient that two updates use"
-                                   : "are optimizer state that two updates use");
+    ECH_TRY(note_use(c, u, value));
     if (type == UNWRITTEN)
         return ECH_OK;
+    if (c->p->slot[u->slot].klass == ECH_CLASS_GRADS && value[TYPE] >= 0 && type != ZEROED &&
+        !reads_too(c, op, u->seg, u->slot))
+        return fault(c, u, "are a gradient that is overwritten");
     value[TYPE] = type;
     value[WRITER] = c->item;
+    value[USES] &= ~IS_READ;
     return ECH_OK;
 }
 
@@ -263,7 +366,9 @@ static ech_status visit_item(checker *c)
     const int block = c->p->item[c->item].block;
     const ech_block *b = &c->p->block[block];
     for (int k = 0; k < b->n_ops; k++) {
-        const ech_status st = c->is_placed[block] ? ECH_OK : ech_op_check_placement(&b->op[k]);
+        ech_status st = c->is_placed[block] ? ECH_OK : ech_op_check_placement(&b->op[k]);
+        if (st >= 0 && !c->is_placed[block])
+            st = ech_op_check_first(&b->op[k], &c->p->layout);
         if (st < 0)
             return ech_error_prefix(st,
                                     "%s: ", ech_item_describe(c->p, c->item, where, sizeof where));
@@ -278,7 +383,7 @@ static ech_status enter_cells(checker *c, int slot)
 {
     ech_placement vote = ech_placement_invariant();
     const ech_placement whole = vote;
-    for (int k = 0; k < 4; k++) { /* the mesh; other axes are made of these */
+    for (int k = 0; k < ECH_MESH_AXES; k++) { /* the mesh; other axes are made of these */
         const ech_axis a = c->p->layout.order[k];
         if (c->p->layout.degree[a] > 1)
             vote.over[a] = ech_place_of(ECH_PLACE_PARTIAL);
@@ -341,11 +446,21 @@ static bool is_updated_class(ech_class c)
            c == ECH_CLASS_OPTIMIZER;
 }
 
-/* A step that makes gradients uses each of them, and each byte of the state they change, in exactly
- * one update. */
-static ech_status check_updates(const checker *c)
+static ech_status left_out(const checker *c, int slot, const ech_bytes_segment *seg,
+                           const char *why)
 {
     char where[128] = "of no item";
+    const int owner = owner_of(c->p, slot, seg->begin);
+    if (owner >= 0)
+        (void)ech_item_describe(c->p, owner, where, sizeof where);
+    return ECH_RAISE(ECH_E_PROOF, "bytes %zu..%zu of '%s', used by %s, are never %s", seg->begin,
+                     seg->end, c->p->slot[slot].name, where, why);
+}
+
+/* A step that makes gradients uses each of them, and each byte of the state they change, in exactly
+ * one update; if there is a norm, each gradient is in it. */
+static ech_status check_updates(const checker *c)
+{
     for (int s = 0; s < c->p->n_state && c->makes_gradients; s++) {
         const ech_slot *slot = &c->p->slot[s];
         if (!is_updated_class(slot->klass) || slot->is_constant)
@@ -353,14 +468,49 @@ static ech_status check_updates(const checker *c)
         ech_interval_at at = {0, 0};
         const ech_bytes_segment *seg;
         while ((seg = ech_interval_next(&c->map[s], &at)) != NULL) {
-            if (seg->value[UPDATES] == 1)
-                continue;
-            const int owner = owner_of(c->p, s, seg->begin);
-            if (owner >= 0)
-                (void)ech_item_describe(c->p, owner, where, sizeof where);
-            return ECH_RAISE(ECH_E_PROOF, "bytes %zu..%zu of '%s', used by %s, are never updated",
-                             seg->begin, seg->end, slot->name, where);
+            if ((seg->value[USES] & UPDATES) != UPDATE)
+                return left_out(c, s, seg, "updated");
+            if (c->has_norm && slot->klass == ECH_CLASS_GRADS && !(seg->value[USES] & NORMS))
+                return left_out(c, s, seg, "measured");
         }
+    }
+    return ECH_OK;
+}
+
+/* Gradients that landed apart were added to the others. */
+static ech_status check_landed(const checker *c)
+{
+    for (int s = c->p->n_state; s < c->p->n_slots; s++) {
+        ech_interval_at at = {0, 0};
+        const ech_bytes_segment *seg;
+        while ((seg = ech_interval_next(&c->map[s], &at)) != NULL)
+            if (has_landed(c, s, seg->value) && !(seg->value[USES] & IS_READ))
+                return left_out(c, s, seg, "used");
+    }
+    return ECH_OK;
+}
+
+/* State is left as the next step takes it. */
+static ech_status check_left(const checker *c)
+{
+    char have[32];
+    char want[32];
+    for (int s = 0; s < c->p->n_state; s++) {
+        const ech_slot *slot = &c->p->slot[s];
+        ech_interval_at at = {0, 0};
+        const ech_bytes_segment *seg;
+        if (slot->klass == ECH_CLASS_GRADS || slot->is_scratch || s == c->p->scalars)
+            continue;
+        while ((seg = ech_interval_next(&c->map[s], &at)) != NULL)
+            for (int x = 0; x < ECH_N_AXES && seg->value[TYPE] >= 0; x++) {
+                const ech_place is = c->type[seg->value[TYPE]].over[x];
+                ECH_CHECK(reads_as(is, slot->place.over[x]), ECH_E_PROOF,
+                          "bytes %zu..%zu of '%s' are left %s over %s, the next step takes them "
+                          "as %s",
+                          seg->begin, seg->end, slot->name, ech_place_format(is, have, sizeof have),
+                          ech_axis_name((ech_axis)x),
+                          ech_place_format(slot->place.over[x], want, sizeof want));
+            }
     }
     return ECH_OK;
 }
@@ -416,7 +566,9 @@ static ech_status run(checker *c)
         if (c->item == last)
             ECH_TRY(check_host_reads(c));
     }
-    return check_updates(c);
+    ECH_TRY(check_updates(c));
+    ECH_TRY(check_landed(c));
+    return check_left(c);
 }
 
 ech_status ech_types_check(const ech_program *p)

@@ -62,7 +62,9 @@ void ech_jout_layout(ech_jout *j, const char *key, const ech_layout *l)
                                     ECH_AXIS_DP};
     ech_jout_open(j, key, '{');
     for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
-        ech_jout_int(j, ech_axis_name(axes[i]), l->degree[axes[i]]);
+        ech_jout_int(j, ech_axis_name(axes[i]),
+                     axes[i] == ECH_AXIS_DP ? ech_layout_data_degree(l) : l->degree[axes[i]]);
+    ech_jout_int(j, "shard_group", l->degree[ECH_AXIS_DP]);
     ech_jout_close(j);
 }
 
@@ -74,10 +76,27 @@ void ech_jout_predictions(ech_jout *j, const ech_prediction *p, int n)
     ech_jout_close(j);
 }
 
+/* What is legal at a cost, or without effect. */
+static void costs(ech_jout *j, const ech_legal_report *legal)
+{
+    ech_jout_open(j, "costs", '[');
+    for (int i = 0; legal && i < legal->n; i++) {
+        const ech_legal_finding *f = &legal->item[i];
+        ech_jout_open(j, NULL, '{');
+        ech_jout_string(j, "rule", f->rule);
+        ech_jout_string(j, "key", f->key);
+        ech_jout_string(j, "verdict", ech_verdict_name(f->verdict));
+        ech_jout_string(j, "message", f->message);
+        ech_jout_close(j);
+    }
+    ech_jout_close(j);
+}
+
 void ech_jout_run(ech_jout *j, const ech_event_start *e)
 {
     ech_jout_int(j, "ranks", e->ranks);
     ech_jout_layout(j, "layout", e->layout);
+    costs(j, e->legal);
     ech_jout_int(j, "params", e->params);
     ech_jout_int(j, "params_active", e->params_active);
     ech_jout_real(j, "flops_per_token", e->flops_per_token);

@@ -14,14 +14,15 @@ ech_train_sink ech_train_events_sink(ech_metrics *m);
 /** Add "predicted": {"memory_bytes", "comm_bytes", "step_s"} to the object in work. */
 void ech_jout_prediction(ech_jout *j, const char *key, const ech_prediction *p);
 
-/** Add what a start event and `check` have in common: ranks, layout, params, params_active,
+/** Add what a start event and `check` have in common: ranks, layout, costs, params, params_active,
  *  flops_per_token, flops_convention, peak_flops. */
 void ech_jout_run(ech_jout *j, const ech_event_start *e);
 
 /** Add "by_rank": the predictions of n ranks. */
 void ech_jout_predictions(ech_jout *j, const ech_prediction *p, int n);
 
-/** Add "layout": degrees by axis name. */
+/** Add "layout": degrees by axis name, dp as the configuration counts it, and shard_group: how many
+ *  of dp's ranks form one group of dp traffic, replicas (hsdp) beside it. */
 void ech_jout_layout(ech_jout *j, const char *key, const ech_layout *l);
 
 #endif

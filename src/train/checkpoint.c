@@ -169,21 +169,45 @@ ech_status ech_checkpoint_prepare(const ech_config *cfg, const char *grads)
     return try_beside(path);
 }
 
-static ech_status write_folder(const ech_config *cfg, ech_session *s, const char *path)
+static ech_status write_folder(const ech_config *cfg, ech_session *s, void *flat, const char *path)
 {
     void **param;
     const ech_dtype real = s->config.compile.block.real;
     const ech_hf_folder_spec spec = {.file_dtype = real, .tokenizer = cfg->data.tokenizer};
     ECH_CHECK(!ech_path_exists(path) || ech_path_is_folder(path), ECH_E_IO,
               "%s: cannot write the checkpoint: a file stands there", path);
-    ECH_TRY(ech_hf_flat_params(&s->canon, real, ech_session_params(s, 0), &param));
+    ECH_TRY(ech_hf_flat_params(&s->canon, real, flat, &param));
     const ech_hf_values values = {real, param};
     const ech_status st = ech_hf_folder_write(path, &s->model, &s->canon, &values, &spec);
     free(param);
     return st;
 }
 
-ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *s, int64_t step,
+static bool is_root(const ech_session *s)
+{
+    return s->local[0].rank == 0;
+}
+
+/* A class of values of the whole model, on rank 0's process; NULL elsewhere.  *Collective*. */
+static ech_status collect(ech_session *s, ech_held_class what, void **flat)
+{
+    ech_status st = ECH_OK;
+    *flat = NULL;
+    if (is_root(s))
+        st =
+            ech_calloc((size_t)s->canon.elems, ech_dtype_bytes(s->config.compile.block.real), flat);
+    if (s->n_local == 1)
+        st = ech_comm_agree(s->local[0].comm, st);
+    if (st >= 0)
+        st = ech_session_collect(s, what, *flat);
+    if (st < 0) {
+        free(*flat);
+        *flat = NULL;
+    }
+    return st;
+}
+
+static ech_status save_on_root(const ech_config *cfg, ech_session *s, int64_t step, void *flat,
                                ech_checkpoints *run, ech_checkpoint_saved *out)
 {
     ech_param_count count;
@@ -191,10 +215,20 @@ ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *s, int64_t st
     ECH_TRY(ech_model_count(&s->model, &count));
     ECH_TRY(ech_make_folders(dir));
     ECH_TRY(step_path(dir, step, out->path, sizeof out->path));
-    ECH_TRY(write_folder(cfg, s, out->path));
+    ECH_TRY(write_folder(cfg, s, flat, out->path));
     ECH_TRY(add_newest(run, step));
     out->bytes = count.total * (int64_t)ech_dtype_bytes(s->config.compile.block.real);
     return prune(dir, cfg->checkpoint.keep, run);
+}
+
+ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *s, int64_t step,
+                               ech_checkpoints *run, ech_checkpoint_saved *out)
+{
+    void *flat;
+    ECH_TRY(collect(s, ECH_HELD_PARAMS, &flat));
+    const ech_status st = is_root(s) ? save_on_root(cfg, s, step, flat, run, out) : ECH_OK;
+    free(flat);
+    return st;
 }
 
 /* --- finding --- */
@@ -238,24 +272,29 @@ ech_status ech_checkpoint_find(const char *dir, char *path, size_t n)
     return step_path(dir, newest, path, n);
 }
 
-ech_status ech_checkpoint_dump_grads(ech_session *s, double factor, const char *file)
+static ech_status write_grads(ech_session *s, double factor, void *flat, const char *file)
 {
     void **param = NULL;
-    void *copy = NULL;
     ech_hf_map map = {0};
     ech_status st;
     const ech_dtype real = s->config.compile.block.real;
-    const size_t n = (size_t)s->canon.elems;
-    ECH_TRY_GOTO(st, ech_calloc(n, ech_dtype_bytes(real), &copy), done);
-    for (size_t i = 0; i < n; i++)
-        ech_dtype_store(real, copy, i, factor * ech_dtype_load(real, ech_session_grads(s, 0), i));
+    for (size_t i = 0; i < (size_t)s->canon.elems; i++)
+        ech_dtype_store(real, flat, i, factor * ech_dtype_load(real, flat, i));
     ECH_TRY_GOTO(st, ech_hf_map_create(&s->model, &s->canon, &map), done);
-    ECH_TRY_GOTO(st, ech_hf_flat_params(&s->canon, real, copy, &param), done);
+    ECH_TRY_GOTO(st, ech_hf_flat_params(&s->canon, real, flat, &param), done);
     const ech_hf_values values = {real, param};
     ECH_TRY_GOTO(st, ech_hf_export_file(&map, &values, real, file), done);
 done:
     ech_hf_map_fini(&map);
     free(param);
-    free(copy);
+    return st;
+}
+
+ech_status ech_checkpoint_dump_grads(ech_session *s, double factor, const char *file)
+{
+    void *flat;
+    ECH_TRY(collect(s, ECH_HELD_GRADS, &flat));
+    const ech_status st = is_root(s) ? write_grads(s, factor, flat, file) : ECH_OK;
+    free(flat);
     return st;
 }

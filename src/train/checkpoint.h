@@ -32,8 +32,7 @@ typedef struct ech_checkpoint_saved {
  *  @return ECH_OK | ECH_E_IO */
 ECH_MUST_USE ech_status ech_checkpoint_prepare(const ech_config *cfg, const char *grads);
 
-/** Write DIR/step-N from this process's first rank (which holds whole weights) and prune.  Local:
- *  call it on one process.
+/** Write DIR/step-N on the process of rank 0 and prune.  *Collective*: weights come from all ranks.
  *  @param cfg   checkpoint.dir and keep
  *  @param s     borrowed
  *  @param step  N: steps made
@@ -48,8 +47,8 @@ ECH_MUST_USE ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *
  *  @return ECH_OK | ECH_E_IO: neither | ECH_E_PARSE: a file `latest` of another make */
 ECH_MUST_USE ech_status ech_checkpoint_find(const char *dir, char *path, size_t n);
 
-/** Gradients of the last step of this process's first rank, multiplied by `factor` (1 /
- *  loss_scale), as safetensors with HF names.  Local.
+/** Gradients of the last step, multiplied by `factor` (1 / loss_scale), as safetensors with HF names,
+ *  written by the process of rank 0.  *Collective*.
  *  @return ECH_OK | ECH_E_IO | ECH_E_UNSUPPORTED | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_checkpoint_dump_grads(ech_session *s, double factor, const char *file);
 

@@ -25,6 +25,10 @@ typedef enum ech_zero_reduce {
     ECH_ZERO_REDUCE_LAST, /**< once a step */
     ECH_ZERO_REDUCE_EACH  /**< every micro-batch */
 } ech_zero_reduce;
+typedef enum ech_sp_inputs {
+    ECH_SP_REGATHER, /**< gathered again for the weight gradient */
+    ECH_SP_KEEP      /**< gathered once and stored */
+} ech_sp_inputs;
 typedef enum ech_cp_kind { ECH_CP_RING, ECH_CP_GATHER, ECH_CP_ULYSSES, ECH_CP_USP } ech_cp_kind;
 typedef enum ech_compute {
     ECH_COMPUTE_FP64,
@@ -100,6 +104,7 @@ typedef struct ech_config_layout {
     int64_t dp;  /**< resolved from auto: ranks / (tp cp pp) */
     char *order; /**< owned */
     bool sequence_parallel;
+    ech_sp_inputs sequence_parallel_inputs;
     ech_config_zero zero;
     char *schedule; /**< owned: a name or a FILE.csv */
     int64_t virtual_stages;

@@ -3,7 +3,7 @@
 
 #include "base/checked.h"
 #include "catalog/canon.h"
-#include "layout/layout.h"
+#include "train/config_layout.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -63,164 +63,33 @@ void ech_config_report_unsupported(ech_config_report *report, const ech_config *
 
 /* --- layout --- */
 
-/* Nearest divisors of n around x: the largest below it and the smallest above; x > 0, n > 0. */
-static void nearest_divisors(int64_t n, int64_t x, int64_t *below, int64_t *above)
-{
-    *below = 1;
-    *above = n;
-    for (int64_t d = 1; d <= n / d; d++) {
-        if (n % d)
-            continue;
-        const int64_t pair[2] = {d, n / d};
-        for (int i = 0; i < 2; i++) {
-            if (pair[i] <= x && pair[i] > *below)
-                *below = pair[i];
-            if (pair[i] >= x && pair[i] < *above)
-                *above = pair[i];
-        }
-    }
-}
-
-static void refuse_world(const ech_config *cfg, int ranks, int64_t world, ech_config_report *report)
-{
-    const ech_config_layout *l = &cfg->layout;
-    const int64_t replica = l->tp * l->cp * l->pp;
-    char legal[64] = "none: the other degrees alone do not divide the ranks";
-    char dp[32] = "auto";
-    if (l->dp != ECH_AUTO)
-        (void)snprintf(dp, sizeof dp, "%lld", (long long)l->dp);
-    if (ranks % replica == 0)
-        (void)snprintf(legal, sizeof legal, "%lld", (long long)(ranks / replica));
-    ech_config_report_add(report, cfg, "layout.dp",
-                          "the layout's ranks are not those of the run\n"
-                          "    tp %lld x cp %lld x pp %lld x dp %s = %lld ranks\n"
-                          "    started                     = %d ranks\n"
-                          "    legal dp for %d ranks: %s",
-                          (long long)l->tp, (long long)l->cp, (long long)l->pp, dp,
-                          (long long)world, ranks, ranks, legal);
-}
-
-static void check_world(const ech_config *cfg, int ranks, ech_config_report *report)
-{
-    const int64_t world = ech_config_world(cfg);
-    if (world <= 0 || world > ECH_MAX_WORLD)
-        ech_config_report_add(report, cfg, "layout.dp", "tp cp pp dp make more than %d ranks",
-                              ECH_MAX_WORLD);
-    else if (ranks > 0 && (world != ranks || cfg->layout.dp == ECH_AUTO))
-        refuse_world(cfg, ranks, world, report);
-}
-
-/* ep etp edp = dp cp tp. */
-static void check_experts(const ech_config *cfg, ech_config_report *report)
-{
-    const ech_config_layout *l = &cfg->layout;
-    const int64_t stage = l->tp * l->cp * (l->dp == ECH_AUTO ? 1 : l->dp);
-    int64_t experts = 0;
-    int64_t below = 0;
-    int64_t above = 0;
-    if (ech_mul_i64(l->ep, l->etp, &experts) == ECH_OK && stage % experts == 0)
-        return;
-    nearest_divisors(stage, experts > 0 ? experts : stage, &below, &above);
-    ech_config_report_add(
-        report, cfg, "layout.ep",
-        "ep x etp = %lld does not divide dp x cp x tp = %lld; nearest legal products "
-        "%lld and %lld",
-        (long long)experts, (long long)stage, (long long)below, (long long)above);
-}
-
-static void check_order(const ech_config *cfg, ech_config_report *report)
-{
-    static const char *const axis[] = {"tp", "cp", "ep", "dp", "pp"};
-    const char *at = cfg->layout.order;
-    int seen[5] = {0};
-    int n = 0;
-    while (*at) {
-        const size_t bytes = strcspn(at, "-");
-        for (int i = 0; i < 5; i++)
-            seen[i] += bytes == 2 && memcmp(at, axis[i], 2) == 0;
-        n++;
-        at += bytes + (at[bytes] == '-');
-    }
-    for (int i = 0; i < 5; i++)
-        if (seen[i] != 1 || n != 5) {
-            ech_config_report_add(report, cfg, "layout.order",
-                                  "'%.40s' is no order of tp, cp, ep, dp and pp, such as "
-                                  "tp-cp-ep-dp-pp",
-                                  cfg->layout.order);
-            return;
-        }
-}
-
-static void check_tree(const ech_config *cfg, ech_config_report *report)
-{
-    const ech_ints *tree = &cfg->comm.tree;
-    const int64_t dp = cfg->layout.dp;
-    int64_t product = 1;
-    if (tree->n == 0 || dp == ECH_AUTO)
-        return;
-    for (int i = 0; i < tree->n; i++)
-        if (ech_mul_i64(product, tree->item[i], &product) < 0 || product > INT_MAX)
-            product = 0;
-    if (product == dp)
-        return;
-    const ech_tree legal = ech_tree_default((int)dp);
-    ech_text words = {0};
-    for (int i = 0; i < legal.n; i++)
-        ech_text_add(&words, "%s%d", i ? ", " : "", legal.factor[i]);
-    ech_config_report_add(
-        report, cfg, "comm.tree",
-        "the factors multiply to %lld, the data-parallel axis has %lld ranks; legal: "
-        "auto%s%s%s",
-        (long long)product, (long long)dp, legal.n ? " or [" : "", ech_text_get(&words),
-        legal.n ? "]" : "");
-    ech_text_fini(&words);
-}
-
+/* What the legality table refuses; what is not built yet was refused when its key was read. */
 static void check_layout(const ech_config *cfg, int ranks, ech_config_report *report)
 {
-    const int64_t heads = cfg->model.heads;
-    int64_t below = 0;
-    int64_t above = 0;
+    ech_legal_report found;
     if (cfg->layout.is_auto)
         return;
-    check_world(cfg, ranks, report);
-    check_experts(cfg, report);
-    check_order(cfg, report);
-    check_tree(cfg, report);
-    if (heads > 0 && heads % cfg->layout.tp != 0) {
-        nearest_divisors(heads, cfg->layout.tp, &below, &above);
-        ech_config_report_add(
-            report, cfg, "layout.tp",
-            "%lld does not divide the model's %lld heads; nearest legal values %lld "
-            "and %lld",
-            (long long)cfg->layout.tp, (long long)heads, (long long)below, (long long)above);
+    const ech_legal_query query = ech_config_legal_query(cfg, ranks);
+    ech_legal_check(&query, &found);
+    for (int i = 0; i < found.n; i++) {
+        const ech_legal_finding *f = &found.item[i];
+        ech_text words = {0};
+        ech_legal_print(f, &words);
+        if (f->verdict == ECH_VERDICT_REFUSED && !f->is_unbuilt)
+            ech_config_report_add(report, cfg, f->key, "%s", ech_text_get(&words));
+        ech_text_fini(&words);
     }
 }
 
 /* --- batch and model --- */
 
-static void check_global_batch(const ech_config *cfg, ech_config_report *report)
+static void check_pass(const ech_config *cfg, ech_config_report *report)
 {
-    const ech_config_batch *b = &cfg->batch;
     int64_t pass = 0;
-    if (cfg->layout.dp == ECH_AUTO || b->global == ECH_AUTO)
-        return;
-    if (ech_mul_i64(b->micro, cfg->layout.dp, &pass) < 0) {
+    if (cfg->layout.dp != ECH_AUTO && ech_mul_i64(cfg->batch.micro, cfg->layout.dp, &pass) < 0) {
+        ech_error_clear();
         ech_config_report_add(report, cfg, "batch.micro", "micro x dp leaves 64 bits");
-        return;
     }
-    if (b->global % pass == 0)
-        return;
-    const int64_t below = b->global - b->global % pass;
-    char lower[32] = "";
-    if (below > 0)
-        (void)snprintf(lower, sizeof lower, "%lld and ", (long long)below);
-    ech_config_report_add(
-        report, cfg, "batch.global",
-        "%lld is no multiple of micro %lld x dp %lld = %lld; nearest legal value%s "
-        "%s%lld",
-        (long long)b->global, (long long)b->micro, (long long)cfg->layout.dp, (long long)pass,
-        below > 0 ? "s" : "", lower, (long long)(below + pass));
 }
 
 /* Micro-batches of a step: an int in the program, whose items must be countable as well. */
@@ -444,7 +313,7 @@ void ech_config_check(const ech_config *cfg, int ranks, ech_config_report *repor
         ech_config_report_unsupported(report, cfg, "model", "this model is not built yet: %s",
                                       cfg->model.not_executable);
     check_layout(cfg, ranks, report);
-    check_global_batch(cfg, report);
+    check_pass(cfg, report);
     check_accumulation(cfg, report);
     check_activations(cfg, report);
     check_state(cfg, report);

@@ -6,6 +6,7 @@
 
 #include "comm/comm.h"       /* ech_sent */
 #include "engine/engine.h"   /* ech_engine_memory */
+#include "layout/legal.h"    /* ech_legal_report */
 #include "program/program.h" /* ech_memory, ech_traffic */
 
 /** Fixed before the run: what a step will take. */
@@ -27,6 +28,7 @@ typedef struct ech_rank_figures {
 typedef struct ech_event_start {
     int ranks;
     const ech_layout *layout;
+    const ech_legal_report *legal; /**< what the layout costs; NULL: not asked */
     int64_t params, params_active;
     double flops_per_token;
     const char *flops_convention;

@@ -71,8 +71,8 @@ ech_status ech_feed_step(ech_feed *feed, ech_session *s, int64_t step)
 
 static int64_t global_rows(const ech_session *s)
 {
-    return (int64_t)s->config.compile.block.layout.degree[ECH_AXIS_DP] * s->train.micro_batches *
-           s->train.rows_per_micro;
+    return (int64_t)ech_layout_data_degree(&s->config.compile.block.layout) *
+           s->train.micro_batches * s->train.rows_per_micro;
 }
 
 int64_t ech_feed_eval_batches(const ech_feed *feed, const ech_session *s)

@@ -10,6 +10,7 @@ struct ech_generator {
     ech_generator_config config;
     ech_program program;
     ech_run_slots slots;
+    ech_shard_plan plan;
     ech_kernel_table kernels;
     ech_transport *transport;
     ech_comm *comm;
@@ -24,11 +25,13 @@ static ech_status compile(ech_generator *g)
 {
     const ech_generator_config *c = &g->config;
     const ech_compile_spec spec = {.block = {.model = c->model,
+                                             .layout = ech_layout_data_parallel(1),
                                              .canon = c->canon,
                                              .real = c->real,
                                              .seq = c->chunk,
                                              .context = c->context}};
-    return ech_compile_generate(&spec, &g->program, &g->slots);
+    ECH_TRY(ech_compile_generate(&spec, &g->program, &g->slots));
+    return ech_compile_plan(&spec, &g->plan);
 }
 
 static ech_status create_engine(ech_generator *g)
@@ -96,9 +99,14 @@ void ech_generator_destroy(ech_generator **generator)
 
 /* --- tokens --- */
 
-void *ech_generator_params(ech_generator *g)
+ech_held ech_generator_held(ech_generator *g)
 {
-    return ech_engine_state(g->engine, g->slots.params);
+    return (ech_held){.canon = g->config.canon,
+                      .plan = &g->plan,
+                      .layout = &g->program.layout,
+                      .slots = &g->slots,
+                      .real = g->config.real,
+                      .engine = g->engine};
 }
 
 int64_t ech_generator_position(const ech_generator *g)

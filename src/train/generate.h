@@ -9,6 +9,7 @@
 #define ECH_TRAIN_GENERATE_H
 
 #include "catalog/canon.h"   /* ech_canon */
+#include "train/held.h"      /* ech_held */
 #include "kernels/kernels.h" /* ech_kernel_set */
 #include "train/sample.h"    /* ech_sampling */
 
@@ -38,8 +39,8 @@ ECH_MUST_USE ech_status ech_generator_create(const ech_generator_config *config,
 /** Release; accepts NULL, nulls the pointer. */
 void ech_generator_destroy(ech_generator **g);
 
-/** Weights in canonical order, [canon.elems] of real; fill them before the first token. */
-void *ech_generator_params(ech_generator *g);
+/** Its weights, borrowed; fill them (train/held.h) before the first token. */
+ech_held ech_generator_held(ech_generator *g);
 
 /** Tokens in the cache. */
 int64_t ech_generator_position(const ech_generator *g);

@@ -17,16 +17,10 @@ static double initial(const ech_model *m, const ech_param *p, const ech_rng_key 
     return p->init_std * ech_rng_normal(key, (uint64_t)(p->offset + i));
 }
 
-void ech_init_weights(const ech_model *m, const ech_canon *c, uint64_t seed, ech_dtype dtype,
+void ech_init_weights(const ech_model *m, const ech_param *p, uint64_t seed, ech_dtype dtype,
                       ech_range range, void *out)
 {
     const ech_rng_key key = ech_rng_key_make(seed, ECH_RNG_INIT, 0, 0);
-    for (int k = 0; k < c->n_params; k++) {
-        const ech_param *p = &c->param[k];
-        const int64_t first = range.begin > p->offset ? range.begin : p->offset;
-        const int64_t last = range.end < p->offset + p->elems ? range.end : p->offset + p->elems;
-        for (int64_t e = first; e < last; e++)
-            ech_dtype_store(dtype, out, (size_t)(e - range.begin),
-                            initial(m, p, &key, e - p->offset));
-    }
+    for (int64_t e = range.begin; e < range.end; e++)
+        ech_dtype_store(dtype, out, (size_t)(e - range.begin), initial(m, p, &key, e));
 }

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
+#include "train/config_layout.h"
 #include "train/lr.h"
 #include "train/predict.h"
 
@@ -39,20 +40,6 @@ typedef struct loop {
 
 /* --- before the run --- */
 
-static ech_layout layout_of(const ech_config *cfg)
-{
-    ech_layout l = ech_layout_data_parallel((int)cfg->layout.dp);
-    int factor[31];
-    if (cfg->comm.tree.n == 0)
-        return l;
-    for (int i = 0; i < cfg->comm.tree.n && i < 31; i++)
-        factor[i] = (int)cfg->comm.tree.item[i];
-    /* the configuration's check has made sure that the factors multiply to dp */
-    ECH_ASSERT(ech_tree_make(factor, cfg->comm.tree.n, (int)cfg->layout.dp, &l.tree[ECH_AXIS_DP]) >=
-               0);
-    return l;
-}
-
 static size_t cap(int64_t bytes, int64_t headroom)
 {
     if (bytes < 0)
@@ -61,8 +48,11 @@ static size_t cap(int64_t bytes, int64_t headroom)
 }
 
 ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kernel_set *kernels,
-                                           int threads)
+                                           int threads, int node_ranks)
 {
+    ech_layout layout;
+    /* the configuration has been validated, and with it the layout */
+    ECH_ASSERT(ech_config_layout_make(cfg, node_ranks, &layout) >= 0);
     ech_session_config c = {.model = &cfg->model,
                             .seed = (uint64_t)cfg->train.seed,
                             .kernels = kernels,
@@ -70,7 +60,8 @@ ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kern
                             .watchdog_s = cfg->faults.watchdog_s,
                             .has_eval = cfg->data.valid.n > 0};
     c.compile = (ech_compile_spec){
-        .block = {.layout = layout_of(cfg),
+        .block = {.layout = layout,
+                  .policy = ech_config_policy(cfg),
                   .real = cfg->precision.compute == ECH_COMPUTE_FP64 ? ECH_F64 : ECH_F32,
                   .rows = cfg->batch.micro,
                   .seq = cfg->batch.seq,
@@ -123,6 +114,7 @@ static ech_status tell_start(loop *l)
 {
     ech_prediction *by_rank;
     ech_event_start e = {
+        .legal = l->config->legal,
         .ranks = l->s->config.compile.block.layout.world,
         .layout = &l->s->config.compile.block.layout,
         .predicted = &l->predicted,
@@ -170,19 +162,41 @@ static ech_status largest_of_all(loop *l, int64_t mine, int64_t *out)
     return st;
 }
 
-static void name_gradient(loop *l, char *buf, size_t n)
+/* The first tensor, in the model's order, of which a rank here holds a gradient that is not finite. */
+typedef struct suspect {
+    const ech_canon *canon;
+    ech_dtype real;
+    int64_t param; /* -1: none */
+} suspect;
+
+static ech_status inspect(void *user, const ech_held_run *r)
 {
-    const ech_dtype real = l->s->config.compile.block.real;
-    const void *grads = ech_session_grads(l->s, 0);
-    for (int k = 0; k < l->s->canon.n_params; k++) {
-        const ech_param *p = &l->s->canon.param[k];
-        for (int64_t e = p->offset; e < p->offset + p->elems; e++)
-            if (!isfinite(ech_dtype_load(real, grads, (size_t)e))) {
-                (void)snprintf(buf, n, "the loss is finite, the gradient of %s is not", p->name);
-                return;
-            }
+    suspect *s = user;
+    const int64_t param = r->param - s->canon->param;
+    for (int64_t e = 0; e < r->elems && (s->param < 0 || param < s->param); e++)
+        if (!isfinite(ech_dtype_load(s->real, r->data, (size_t)e)))
+            s->param = param;
+    return ECH_OK;
+}
+
+/* Ranks hold parts of the gradient, so they tell each other; largest_of_all of the negative. */
+static ech_status name_gradient(loop *l, char *buf, size_t n)
+{
+    ech_session *s = l->s;
+    const int64_t none = s->canon.n_params;
+    suspect found = {&s->canon, s->config.compile.block.real, -1};
+    int64_t first;
+    for (int i = 0; i < s->n_local; i++) {
+        const ech_held held = ech_session_held(s, i);
+        ECH_TRY(ech_held_each(&held, ECH_HELD_GRADS, inspect, &found));
     }
-    (void)snprintf(buf, n, "the squared gradient norm overflows");
+    ECH_TRY(largest_of_all(l, found.param < 0 ? -none : -found.param, &first));
+    if (-first < none)
+        (void)snprintf(buf, n, "the loss is finite, the gradient of %s is not",
+                       s->canon.param[-first].name);
+    else
+        (void)snprintf(buf, n, "the squared gradient norm overflows");
+    return ECH_OK;
 }
 
 static void name_samples(const loop *l, int rank, int micro, char *buf, size_t n)
@@ -198,15 +212,11 @@ static void name_samples(const loop *l, int rank, int micro, char *buf, size_t n
 /* What is not finite, in words; every process says the same.  *Collective*. */
 static ech_status name_nonfinite(loop *l, char *buf, size_t n, int *rank)
 {
-    int micro_here;
-    int64_t micro;
-    ech_session_find_nonfinite(l->s, rank, &micro_here);
-    if (*rank < 0) {
-        name_gradient(l, buf, n);
-        return ECH_OK;
-    }
-    ECH_TRY(largest_of_all(l, micro_here, &micro));
-    name_samples(l, *rank, (int)micro, buf, n);
+    int micro;
+    ECH_TRY(ech_session_find_nonfinite(l->s, rank, &micro));
+    if (*rank < 0)
+        return name_gradient(l, buf, n);
+    name_samples(l, *rank, micro, buf, n);
     return ECH_OK;
 }
 
@@ -332,8 +342,7 @@ static ech_status save(loop *l)
     ech_checkpoint_saved saved = {.path = ""};
     const double t0 = ech_clock_s();
     ech_status st = ECH_OK;
-    if (l->is_root)
-        st = ech_checkpoint_save(l->cfg, l->s, l->step, &l->saved, &saved);
+    st = ech_checkpoint_save(l->cfg, l->s, l->step, &l->saved, &saved);
     l->s->local[0].transport->spares_root = true; /* a long save is no hang */
     if (l->s->n_local == 1)                       /* all go on, or all stop */
         st = ech_comm_agree(l->s->local[0].comm, st);
@@ -461,7 +470,7 @@ static ech_status run(loop *l, ech_loop_end *end)
         stopping = stopping && !is_last; /* then nothing is left to stop */
         ECH_TRY(after_step(l, is_last, &stopping));
     }
-    if (config->dump_grads && l->is_root)
+    if (config->dump_grads)
         ECH_TRY(ech_checkpoint_dump_grads(l->s, 1.0 / LOSS_SCALE, config->dump_grads));
     l->s->local[0].transport->spares_root = true; /* which may still be at its gradients' file */
     ECH_TRY(tell_end(l));

@@ -19,6 +19,7 @@ typedef struct ech_loop_config {
     int64_t steps;                     /**< the step to stop at */
     const char *dump_grads;            /**< file for the last step's gradients, NULL: none */
     const volatile sig_atomic_t *stop; /**< becomes non-zero when a signal asked to stop */
+    const ech_legal_report *legal;     /**< for the start event; NULL: none */
     const char *transport, *kernels;   /**< names, for the start event */
     bool wants_ranks;                  /**< start and end tell every rank's figures */
     ech_train_sink sink;
@@ -30,9 +31,10 @@ typedef enum ech_loop_end { ECH_LOOP_FINISHED, ECH_LOOP_STOPPED } ech_loop_end;
 /** The session that a configuration asks for.
  *  @param cfg      resolved and validated, borrowed by the session through its model
  *  @param kernels  NULL: reference
- *  @param threads  of each rank */
+ *  @param threads  of each rank
+ *  @param node_ranks  ranks of a node; 0: not known */
 ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kernel_set *kernels,
-                                           int threads);
+                                           int threads, int node_ranks);
 
 /** What is known of a model before it is trained: parameters, FLOPs and their convention.
  *  @param model  borrowed

@@ -1,5 +1,6 @@
 #include "train/session.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "engine/virtual.h"
 #include "program/fingerprint.h"
@@ -41,16 +42,29 @@ static ech_status create_rank(ech_session *s, ech_local_rank *r, ech_transport *
     return ech_engine_create(&config, &r->engine);
 }
 
-static void fill_state(ech_session *s, ech_local_rank *r)
+/* What a run is initialised from. */
+typedef struct start {
+    const ech_session *s;
+} start;
+
+static ech_status init_run(void *user, const ech_held_run *r)
 {
-    const ech_block_spec *b = &s->config.compile.block;
-    const size_t real = ech_dtype_bytes(b->real);
-    ech_init_weights(&s->model, &s->canon, s->config.seed, b->real, (ech_range){0, s->canon.elems},
-                     ech_engine_state(r->engine, s->slots.params));
-    if (s->slots.moments >= 0)
-        memset(ech_engine_state(r->engine, s->slots.moments), 0, 2 * (size_t)s->canon.elems * real);
+    const ech_session *s = ((const start *)user)->s;
+    ech_init_weights(&s->model, r->param, s->config.seed, s->config.compile.block.real,
+                     (ech_range){r->first, r->first + r->elems}, r->data);
+    return ECH_OK;
+}
+
+static ech_status fill_state(ech_session *s, int i)
+{
+    start from = {s};
+    const ech_held held = ech_session_held(s, i);
+    ech_held_clear(&held, ECH_HELD_PARAMS);
+    ech_held_clear(&held, ECH_HELD_M);
     if (s->slots.rope >= 0)
-        ech_rope_table_fill(&s->model, b->seq, ech_engine_state(r->engine, s->slots.rope));
+        ech_rope_table_fill(&s->model, s->config.compile.block.seq,
+                            ech_engine_state(s->local[i].engine, s->slots.rope));
+    return ech_held_each(&held, ECH_HELD_PARAMS, init_run, &from);
 }
 
 static ech_status init_programs(ech_session *s, const ech_session_config *config)
@@ -60,6 +74,8 @@ static ech_status init_programs(ech_session *s, const ech_session_config *config
     ECH_TRY(ech_canon_create(&s->model, &s->canon));
     s->config.compile.block.model = &s->model;
     s->config.compile.block.canon = &s->canon;
+    s->form = ech_compile_form(&s->config.compile);
+    ECH_TRY(ech_compile_plan(&s->config.compile, &s->plan));
     return compile_all(s);
 }
 
@@ -114,7 +130,7 @@ static ech_status init(ech_session *s, const ech_session_config *config,
     for (int i = 0; i < n_local; i++) {
         s->n_local = i + 1;
         ECH_TRY(create_rank(s, &s->local[i], transport[i]));
-        fill_state(s, &s->local[i]);
+        ECH_TRY(fill_state(s, i));
     }
     return ECH_OK;
 }
@@ -179,19 +195,174 @@ int32_t *ech_session_labels(ech_session *s, int i)
     return state(s, i, s->slots.labels);
 }
 
-void *ech_session_params(ech_session *s, int i)
+static ech_held held_of(ech_session *s, int rank, ech_engine *engine)
 {
-    return state(s, i, s->slots.params);
+    return (ech_held){.canon = &s->canon,
+                      .plan = &s->plan,
+                      .layout = &s->config.compile.block.layout,
+                      .slots = &s->slots,
+                      .form = s->form,
+                      .real = s->config.compile.block.real,
+                      .rank = rank,
+                      .engine = engine};
 }
 
-void *ech_session_grads(ech_session *s, int i)
+ech_held ech_session_held(ech_session *s, int i)
 {
-    return state(s, i, s->slots.grads);
+    return held_of(s, s->local[i].rank, s->local[i].engine);
 }
 
-void *ech_session_moments(ech_session *s, int i)
+/* --- collecting --- */
+
+/* The first runs of a rank one after the other, packed or unpacked. */
+typedef struct packing {
+    unsigned char *packed; /* where the next run goes or comes from */
+    unsigned char *whole;  /* unpacking: the model */
+    size_t real;
+} packing;
+
+static ech_status pack_run(void *user, const ech_held_run *r)
 {
-    return state(s, i, s->slots.moments);
+    packing *p = user;
+    const size_t bytes = (size_t)r->elems * p->real;
+    if (!r->is_first)
+        return ECH_OK;
+    memcpy(p->packed, r->data, bytes);
+    p->packed += bytes;
+    return ECH_OK;
+}
+
+static ech_status unpack_run(void *user, const ech_held_run *r)
+{
+    packing *p = user;
+    const size_t bytes = (size_t)r->elems * p->real;
+    if (!r->is_first)
+        return ECH_OK;
+    memcpy(p->whole + (size_t)(r->param->offset + r->first) * p->real, p->packed, bytes);
+    p->packed += bytes;
+    return ECH_OK;
+}
+
+/* One message outside steps, on a communicator of its own so that no step counts it. */
+static ech_status exchange_block(const ech_session *s, ech_comm *comm, const ech_coll *coll)
+{
+    int request;
+    int turns = 0;
+    const double deadline = ech_clock_s() + s->config.watchdog_s;
+    ECH_TRY(ech_coll_start(comm, coll, &request));
+    for (;;) {
+        const ech_status st = ech_coll_test(comm, request);
+        if (st != ECH_BLOCKED)
+            return st == ECH_DONE ? ECH_OK : st;
+        ECH_CHECK(s->config.watchdog_s <= 0.0 || ech_clock_s() < deadline, ECH_E_TIMEOUT,
+                  "no state from another rank for %.0f s", s->config.watchdog_s);
+        ech_clock_backoff(turns++);
+    }
+}
+
+static ech_status collect_from(ech_session *s, ech_comm *comm, const ech_held *h,
+                               ech_held_class what, packing *p)
+{
+    const bool is_mine = h->engine != NULL;
+    const size_t bytes = ech_held_first_bytes(h, what);
+    unsigned char *packed = p->packed;
+    ech_coll coll = {.kind = is_mine ? ECH_COLL_SEND : ECH_COLL_RECV,
+                     .axis = ECH_AXIS_WORLD,
+                     .dtype = s->config.compile.block.real,
+                     .n = (int64_t)(bytes / p->real),
+                     .buf = packed,
+                     .peer = is_mine ? 0 : h->rank};
+    if (is_mine && bytes)
+        ECH_TRY(ech_held_each(h, what, pack_run, p));
+    if (bytes)
+        ECH_TRY(exchange_block(s, comm, &coll));
+    p->packed = packed;
+    if (!is_mine && bytes)
+        ECH_TRY(ech_held_each(h, what, unpack_run, p));
+    p->packed = packed;
+    return ECH_OK;
+}
+
+/* Rank 0 takes the ranks' elements one rank after the other. */
+static ech_status collect_over_world(ech_session *s, ech_held_class what, unsigned char *out)
+{
+    ech_local_rank *me = &s->local[0];
+    ech_comm *comm = NULL;
+    size_t most = 1;
+    ech_status st;
+    packing p = {.whole = out, .real = ech_dtype_bytes(s->config.compile.block.real)};
+    unsigned char *buffer = NULL;
+    for (int r = 1; r < me->transport->size; r++) {
+        const ech_held h = held_of(s, r, NULL);
+        const size_t bytes = ech_held_first_bytes(&h, what);
+        most = bytes > most ? bytes : most;
+    }
+    ECH_TRY_GOTO(st, ech_calloc(most, 1, &buffer), done);
+    ECH_TRY_GOTO(st, ech_comm_create(me->transport, &s->config.compile.block.layout, 2, &comm),
+                 done);
+    p.packed = buffer;
+    for (int r = 1; r < me->transport->size; r++) {
+        const ech_held h = held_of(s, r, r == me->rank ? me->engine : NULL);
+        if (me->rank == 0 || me->rank == r)
+            ECH_TRY_GOTO(st, collect_from(s, comm, &h, what, &p), done);
+    }
+done:
+    ech_comm_destroy(&comm);
+    free(buffer);
+    return st;
+}
+
+ech_status ech_session_collect(ech_session *s, ech_held_class what, void *out)
+{
+    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(s->config.compile.block.real);
+    if (out)
+        memset(out, 0, bytes);
+    for (int i = 0; i < s->n_local && out; i++) {
+        const ech_held h = ech_session_held(s, i);
+        ech_held_put(&h, what, out);
+    }
+    if (s->n_local > 1 || s->local[0].transport->size == 1)
+        return ECH_OK;
+    return collect_over_world(s, what, out);
+}
+
+/* Elements' hashes are added up, so that no order and no share matters. */
+typedef struct hashing {
+    const ech_canon *canon;
+    size_t real;
+    uint64_t sum;
+} hashing;
+
+static ech_status hash_run(void *user, const ech_held_run *r)
+{
+    hashing *h = user;
+    for (int64_t e = 0; e < r->elems && r->is_first; e++) {
+        uint64_t word[2] = {(uint64_t)(r->param->offset + r->first + e), 0};
+        memcpy(&word[1], (const unsigned char *)r->data + (size_t)e * h->real, h->real);
+        h->sum += ech_hash64(word, sizeof word);
+    }
+    return ECH_OK;
+}
+
+ech_status ech_session_hash(ech_session *s, ech_held_class what, uint64_t *out)
+{
+    ech_transport *t = s->local[0].transport;
+    hashing h = {&s->canon, ech_dtype_bytes(s->config.compile.block.real), 0};
+    uint64_t *all;
+    for (int i = 0; i < s->n_local; i++) {
+        const ech_held held = ech_session_held(s, i);
+        ECH_TRY(ech_held_each(&held, what, hash_run, &h));
+    }
+    *out = h.sum;
+    if (s->n_local == t->size)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    const ech_status st = t->exchange(t, &h.sum, sizeof h.sum, all);
+    *out = 0;
+    for (int r = 0; r < t->size && st >= 0; r++)
+        *out += all[r];
+    free(all);
+    return st;
 }
 
 /* --- running --- */
@@ -291,20 +462,39 @@ ech_status ech_session_fuzz(ech_session *s, uint64_t seed)
     return ECH_OK;
 }
 
-void ech_session_find_nonfinite(ech_session *s, int *rank, int *micro)
+/* The first micro-batch of local rank i whose loss is not finite, -1: none. */
+static int64_t nonfinite_micro(ech_session *s, int i)
 {
-    const int dp = s->config.compile.block.layout.degree[ECH_AXIS_DP];
-    const double *by_rank = s->slots.rank_losses >= 0 ? state(s, 0, s->slots.rank_losses) : NULL;
+    const double *losses = state(s, i, s->slots.losses);
+    for (int k = 0; k < s->train.micro_batches; k++)
+        if (!isfinite(losses[k]))
+            return k;
+    return -1;
+}
+
+static void note_nonfinite(int r, int64_t at, int *rank, int *micro)
+{
+    if (at < 0 || *rank >= 0)
+        return;
+    *rank = r;
+    *micro = (int)at;
+}
+
+ech_status ech_session_find_nonfinite(ech_session *s, int *rank, int *micro)
+{
+    ech_transport *t = s->local[0].transport;
+    int64_t *all;
+    const int64_t mine = nonfinite_micro(s, 0);
     *rank = *micro = -1;
-    for (int r = 0; by_rank && r < dp && *rank < 0; r++)
-        if (!isfinite(by_rank[2 * r]))
-            *rank = r;
-    for (int i = 0; i < s->n_local && *micro < 0; i++) {
-        const double *losses = state(s, i, s->slots.losses);
-        for (int k = 0; k < s->train.micro_batches && *micro < 0; k++)
-            if ((!by_rank || s->local[i].rank == *rank) && !isfinite(losses[k])) {
-                *rank = s->local[i].rank;
-                *micro = k;
-            }
+    if (s->n_local == t->size) {
+        for (int i = 0; i < s->n_local; i++)
+            note_nonfinite(s->local[i].rank, nonfinite_micro(s, i), rank, micro);
+        return ECH_OK;
     }
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    const ech_status st = t->exchange(t, &mine, sizeof mine, all);
+    for (int r = 0; r < t->size && st >= 0; r++)
+        note_nonfinite(r, all[r], rank, micro);
+    free(all);
+    return st;
 }

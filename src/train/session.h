@@ -11,6 +11,7 @@
 #include "engine/engine.h"   /* ech_engine */
 #include "program/compile.h" /* ech_compile_spec */
 #include "program/deps.h"    /* ech_deps */
+#include "train/held.h"      /* ech_held */
 
 /** What a session is made of.  Pointers are borrowed and outlive the session unless said. */
 typedef struct ech_session_config {
@@ -36,7 +37,9 @@ typedef struct ech_local_rank {
 typedef struct ech_session {
     ech_session_config config;
     ech_model model;
-    ech_canon canon;   /**< owned */
+    ech_canon canon; /**< owned */
+    ech_shard_plan plan;
+    ech_state_form form;
     ech_program train; /**< owned */
     ech_program eval;  /**< owned; no items without evaluation */
     ech_run_slots slots;
@@ -90,14 +93,22 @@ int32_t *ech_session_tokens(ech_session *s, int i);
 /** Its label slot, of the same shape; -1: no loss. */
 int32_t *ech_session_labels(ech_session *s, int i);
 
-/** Weights of local rank i, [canon.elems] of config.compile.block.real in canonical order. */
-void *ech_session_params(ech_session *s, int i);
+/** What local rank i holds of parameters, gradients and moments; borrowed from the session. */
+ech_held ech_session_held(ech_session *s, int i);
 
-/** Its gradients, likewise: of the last step, times loss_scale, before clipping. */
-void *ech_session_grads(ech_session *s, int i);
+/** All ranks' elements of a class as one model in canonical order.  *Collective*, blocking, outside
+ *  steps and not counted as their traffic; with the padded rows that a file has not.
+ *  @param s    session
+ *  @param what class
+ *  @param out  [canon.elems] of config.compile.block.real on the process of rank 0; others may give
+ *              NULL.  Elements that the run does not have (moments under SGD) stay 0
+ *  @return ECH_OK | ECH_E_NOMEM | ECH_E_COMM | ECH_E_TIMEOUT */
+ECH_MUST_USE ech_status ech_session_collect(ech_session *s, ech_held_class what, void *out);
 
-/** Its moments, of the same type: per unit m, then v. */
-void *ech_session_moments(ech_session *s, int i);
+/** Hash of all ranks' elements of a class: a function of the canonical values, not of how they are
+ *  dealt out.  *Collective*, blocking, outside steps.
+ *  @return ECH_OK | what the transport's exchange returns */
+ECH_MUST_USE ech_status ech_session_hash(ech_session *s, ech_held_class what, uint64_t *out);
 
 /** One step's settings. */
 typedef struct ech_step_request {
@@ -132,7 +143,8 @@ ECH_MUST_USE ech_status ech_session_eval(ech_session *s, bool wants_stop, ech_ev
 ECH_MUST_USE ech_status ech_session_fuzz(ech_session *s, uint64_t seed);
 
 /** The first rank whose loss was not finite in the last step, the same on every process (-1: none),
- *  and, if it lives here, its first such micro-batch (else -1). */
-void ech_session_find_nonfinite(ech_session *s, int *rank, int *micro);
+ *  and its first such micro-batch (else -1).  *Collective*.
+ *  @return ECH_OK | what the transport's exchange returns */
+ECH_MUST_USE ech_status ech_session_find_nonfinite(ech_session *s, int *rank, int *micro);
 
 #endif

@@ -1,5 +1,6 @@
 #include "train/weights.h"
 #include "base/checked.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "storage/llama2c.h"
 #include "train/checkpoint.h"
@@ -90,6 +91,20 @@ ech_status ech_weights_read(const ech_weights *w, ech_dtype real, void *flat)
     return st;
 }
 
+ech_status ech_weights_load(const ech_weights *w, const ech_held *held, int n, uint64_t *hash)
+{
+    void *flat;
+    const size_t elems = (size_t)w->folder.canon.elems;
+    ECH_TRY(ech_calloc(elems, ech_dtype_bytes(held->real), &flat));
+    const ech_status st = ech_weights_read(w, held->real, flat);
+    for (int i = 0; i < n && st >= 0; i++)
+        ech_held_take(&held[i], ECH_HELD_PARAMS, flat);
+    if (hash)
+        *hash = ech_hash64(flat, elems * ech_dtype_bytes(held->real));
+    free(flat);
+    return st;
+}
+
 /* --- where a run starts --- */
 
 const char *ech_weights_of_config(const ech_config *cfg)
@@ -138,15 +153,17 @@ ech_status ech_weights_check(const char *folder, const ech_model *model)
     return st;
 }
 
-ech_status ech_weights_start(const char *folder, ech_session *s)
+ech_status ech_weights_start(const char *folder, ech_session *s, uint64_t *hash)
 {
     ech_weights w = {0};
-    const ech_dtype real = s->config.compile.block.real;
-    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(real);
-    ECH_TRY(open_for(folder, &s->canon, &w));
-    const ech_status st = ech_weights_read(&w, real, ech_session_params(s, 0));
-    for (int i = 1; i < s->n_local && st >= 0; i++)
-        memcpy(ech_session_params(s, i), ech_session_params(s, 0), bytes);
+    ech_held *held;
+    ECH_TRY(ech_calloc((size_t)s->n_local, sizeof *held, &held));
+    for (int i = 0; i < s->n_local; i++)
+        held[i] = ech_session_held(s, i);
+    ech_status st = open_for(folder, &s->canon, &w);
+    if (st >= 0)
+        st = ech_weights_load(&w, held, s->n_local, hash);
+    free(held);
     ech_weights_close(&w);
     return st;
 }

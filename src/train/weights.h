@@ -37,6 +37,15 @@ ech_dtype ech_weights_real(const ech_weights *w);
  *  @return ECH_OK | ECH_E_CORRUPT | ECH_E_IO | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_weights_read(const ech_weights *w, ech_dtype real, void *flat);
 
+/** Read all values into what ranks hold of them.
+ *  @param w     open
+ *  @param held  [n] of one model and type
+ *  @param n     ranks
+ *  @param hash  out: of all values read; NULL: not wanted
+ *  @return as ech_weights_read; parameters undefined after a failure */
+ECH_MUST_USE ech_status ech_weights_load(const ech_weights *w, const ech_held *held, int n,
+                                         uint64_t *hash);
+
 /** The folder whose weights a run starts from: the one that model.hf names, if it holds any.
  *  @return borrowed from cfg; NULL: the run starts from train.seed */
 const char *ech_weights_of_config(const ech_config *cfg);
@@ -50,7 +59,8 @@ ECH_MUST_USE ech_status ech_weights_check(const char *folder, const ech_model *m
 /** Put a folder's weights in place of the initial ones, on every rank that lives here.
  *  @param folder  by ech_weights_of_config
  *  @param s       no step made yet; parameters undefined after a failure
+ *  @param hash    out: of all values read, alike on processes that read alike
  *  @return as ech_weights_check and ech_weights_read */
-ECH_MUST_USE ech_status ech_weights_start(const char *folder, ech_session *s);
+ECH_MUST_USE ech_status ech_weights_start(const char *folder, ech_session *s, uint64_t *hash);
 
 #endif

@@ -177,7 +177,7 @@ def test_typos(place):
                        ("precision.compute=fp23", "fp32")]:
         refused(f"--set {key}", place, ["train", config, "--set", key], [words, f"--set {key}"
                                                                          if "=" in key else key])
-    for key in ("layout.tp=2", "layout.zero.stage=1", "precision.compute=bf16",
+    for key in ("layout.pp=2", "layout.cp=2", "precision.compute=bf16",
                 "faults.nan=rollback", "checkpoint.async=true", "layout.recompute=full",
                 "optim.name=muon"):
         refused(f"--set {key}", place, ["train", config, "--set", key, "--ranks", "1"],
@@ -251,7 +251,7 @@ def test_usage(place):
             (["train", config, "--transport", "self", "--ranks", "2"], "--transport self"),
             (["train", config, "--transport", "tcp", "--ranks", "2"], "self, inproc or mpi"),
             (["train", config, "--kernels", "gpu", "--ranks", "2"], "auto, cpu or ref"),
-            (["train", config, "--hostfile", "hosts"], "--hostfile wants --ranks"),
+            (["train", config, "--hostfile", "hosts"], "--hostfile hosts: there is no such file"),
             (["train", config, "--trace", "t.json"], "--trace is not built yet"),
             (["train", config, "--json=yes"], "--json"),
             (["train", config, "--steps"], "--steps")]:

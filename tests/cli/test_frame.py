@@ -111,6 +111,9 @@ def test_help_config():
     page = run("help", "config", "--markdown").stdout
     with open(os.path.join(SOURCE, "docs", "config.md"), encoding="utf-8") as file:
         expect("docs/config.md is what `echelon help config --markdown` prints", file.read(), page)
+    page = run("help", "layouts", "--markdown").stdout
+    with open(os.path.join(SOURCE, "docs", "layouts.md"), encoding="utf-8") as file:
+        expect("docs/layouts.md is what `echelon help layouts --markdown` prints", file.read(), page)
     words = run("help", "config").stdout
     for key in ["model.preset", "layout.zero.bucket_mb: 25   # MiB", "precision.compute: fp32",
                 "optim.betas: [0.9, 0.95]", "faults.watchdog_s: 60   # s"]:

@@ -10,9 +10,9 @@ from training import MODELS, Place, has_mpi
 
 SEQ = 16
 MEMORY = {"params", "grads", "master", "optimizer", "activations", "buffers"}
-GROUPS = {"dp", "edp", "hsdp", "tp", "pp", "cp", "ep", "tied", "world"}
+GROUPS = {"dp", "edp", "hsdp", "tp", "kv", "pp", "cp", "ep", "tied", "world"}
 FIELDS = {
-    "start": {"ranks", "layout", "params", "params_active", "flops_per_token", "flops_convention",
+    "start": {"ranks", "layout", "costs", "params", "params_active", "flops_per_token", "flops_convention",
               "peak_flops", "predicted"},
     "step": {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_s", "mfu", "hfu", "step_s",
              "exposed_comm_s", "loss_scale", "skipped"},
@@ -66,7 +66,9 @@ def test_stream(place):
     expect("steps of evaluations", [e["step"] for e in run.of("eval")], [2, 4, 5])
     expect("steps of checkpoints", [e["step"] for e in run.of("checkpoint")], [3, 5])
     start, end = run.of("start")[0], run.end
-    expect("layout", start["layout"], {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp": 1})
+    expect("layout", start["layout"], {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp": 1,
+                                       "shard_group": 1})
+    expect("costs", start["costs"], [])
     for e in (start, end):
         check_prediction(e["predicted"])
     expect("predicted twice", start["predicted"], end["predicted"])

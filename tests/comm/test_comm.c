@@ -42,81 +42,108 @@ void *realloc(void *p, size_t bytes)
 }
 #endif
 
-enum { RANKS = 3 };
+enum { RANKS = 3, MOST = 4 };
 
 typedef struct world {
-    ech_transport *t[RANKS];
-    ech_comm *comm[RANKS];
+    int n;
+    ech_transport *t[MOST];
+    ech_comm *comm[MOST];
 } world;
+
+static void world_open_layout(world *w, const ech_layout *l, int max_in_flight)
+{
+    w->n = l->world;
+    assert_ok(ech_transport_inproc(w->n, w->t));
+    for (int r = 0; r < w->n; r++)
+        assert_ok(ech_comm_create(w->t[r], l, max_in_flight, &w->comm[r]));
+}
 
 static void world_open(world *w, int max_in_flight)
 {
     const ech_layout l = ech_layout_data_parallel(RANKS);
-    assert_ok(ech_transport_inproc(RANKS, w->t));
-    for (int r = 0; r < RANKS; r++)
-        assert_ok(ech_comm_create(w->t[r], &l, max_in_flight, &w->comm[r]));
+    world_open_layout(w, &l, max_in_flight);
 }
 
 static void world_close(world *w)
 {
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < w->n; r++) {
         ech_comm_destroy(&w->comm[r]);
         w->t[r]->destroy(w->t[r]);
     }
 }
 
-static void run_together(world *w, coll_run run[RANKS])
+static void run_together(world *w, coll_run run[])
 {
-    int left = RANKS;
-    for (int r = 0; r < RANKS; r++)
+    int left = w->n;
+    for (int r = 0; r < w->n; r++)
         assert_ok(ech_coll_start(w->comm[r], &run[r].coll, &run[r].request));
     while (left > 0)
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < w->n; r++)
             if (!run[r].is_done && ech_coll_test(w->comm[r], run[r].request) == ECH_DONE) {
                 run[r].is_done = true;
                 left--;
             }
 }
 
-static void test_nothing_is_allocated_after_create(void **state)
+/* Of every kind, in a group of n with so many ranks on a node. */
+static void check_allocations(int n, int node_ranks)
 {
+    ech_layout l = ech_layout_data_parallel(n);
     world w;
-    (void)state;
-    if (!COUNTS_ALLOCATIONS) {
-        fprintf(stderr, "a sanitizer owns malloc: not counted\n");
-        skip();
-    }
-    world_open(&w, 4);
+    l.node_ranks = node_ranks;
+    world_open_layout(&w, &l, 4);
     assert_true(allocations > 0);
     for (int kind = 0; kind <= ECH_COLL_SUM_SMALL; kind++) {
         const coll_case c = {.kind = (ech_coll_kind)kind,
                              .axis = ECH_AXIS_DP,
                              .dtype = ECH_F32,
-                             .size = RANKS,
-                             .n = 1000,
+                             .size = n,
+                             .n = coll_case_fit((ech_coll_kind)kind, n, 997),
                              .seed = 3};
-        coll_run run[RANKS];
-        for (int r = 0; r < RANKS; r++)
+        coll_run run[MOST];
+        for (int r = 0; r < n; r++)
             coll_run_init(&run[r], &c, r);
         const int64_t before = allocations;
         run_together(&w, run);
         assert_int_equal(allocations, before);
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < n; r++)
             coll_run_fini(&run[r]);
     }
     world_close(&w);
 }
 
+static void test_nothing_is_allocated_after_create(void **state)
+{
+    (void)state;
+    if (!COUNTS_ALLOCATIONS) {
+        fprintf(stderr, "a sanitizer owns malloc: not counted\n");
+        skip();
+    }
+    check_allocations(RANKS, 0);
+    check_allocations(4, 2); /* in two levels */
+}
+
 /* --- traffic --- */
+
+static ech_operand flat(int64_t n)
+{
+    return (ech_operand){.dtype = ECH_F32, .rank = 1, .dim = {{n, ECH_EXTENT_BOUND}}};
+}
 
 static void check_op_traffic(ech_op_kind op_kind, ech_coll_kind coll_kind, int64_t n)
 {
-    const coll_case c = {
-        .kind = coll_kind, .axis = ECH_AXIS_DP, .dtype = ECH_F32, .size = RANKS, .n = n, .seed = 3};
-    ech_op op = {.kind = op_kind, .n_args = 1};
+    const coll_case c = {.kind = coll_kind,
+                         .axis = ECH_AXIS_DP,
+                         .dtype = ECH_F32,
+                         .size = RANKS,
+                         .n = coll_case_fit(coll_kind, RANKS, n),
+                         .seed = 3};
+    ech_op op = {.kind = op_kind, .n_args = 2};
     coll_run run[RANKS];
     world w;
-    op.arg[0] = (ech_operand){.dtype = ECH_F32, .rank = 1, .dim = {{n, ECH_EXTENT_BOUND}}};
+    const int full = coll_kind == ECH_COLL_ALL_GATHER ? 1 : 0;
+    op.arg[full] = flat(c.n);
+    op.arg[1 - full] = flat(c.n / RANKS);
     world_open(&w, 1);
     for (int r = 0; r < RANKS; r++)
         coll_run_init(&run[r], &c, r);
@@ -175,6 +202,7 @@ static void test_alone_a_sum_is_not_doubled(void **state)
                                     .dtype = ECH_F64,
                                     .n = 5,
                                     .buf = g,
+                                    .part = g,
                                     .sum = g};
                 assert_ok(ech_coll_start(comm, &c, &request));
                 assert_int_equal(ech_coll_test(comm, request), ECH_DONE);
@@ -188,23 +216,32 @@ static void test_alone_a_sum_is_not_doubled(void **state)
     t->destroy(t);
 }
 
-static void test_alone_a_small_sum_is_a_copy(void **state)
+static void test_alone_it_is_a_copy(void **state)
 {
+    static const ech_coll_kind kinds[] = {ECH_COLL_REDUCE_SCATTER, ECH_COLL_ALL_GATHER,
+                                          ECH_COLL_SUM_SMALL};
+    static const int64_t wanted[3] = {4, -5, 6};
     ech_transport *t = NULL;
     ech_comm *comm = NULL;
-    int64_t x[3] = {4, -5, 6}, sum[3] = {0};
-    int request = -1;
-    const ech_coll c = {.kind = ECH_COLL_SUM_SMALL,
-                        .axis = ECH_AXIS_WORLD,
-                        .dtype = ECH_I64,
-                        .n = 3,
-                        .buf = x,
-                        .sum = sum};
     (void)state;
     alone(&t, &comm);
-    assert_ok(ech_coll_start(comm, &c, &request));
-    assert_int_equal(ech_coll_test(comm, request), ECH_DONE);
-    assert_memory_equal(x, sum, sizeof x);
+    for (int k = 0; k < 3; k++) {
+        int64_t from[3], to[3] = {0};
+        int request = -1;
+        const bool gathers = kinds[k] == ECH_COLL_ALL_GATHER;
+        const ech_coll c = {.kind = kinds[k],
+                            .axis = ECH_AXIS_WORLD,
+                            .dtype = ECH_I64,
+                            .n = 3,
+                            .buf = gathers ? to : from,
+                            .part = gathers ? from : to,
+                            .sum = to};
+        memcpy(from, wanted, sizeof from);
+        assert_ok(ech_coll_start(comm, &c, &request));
+        assert_int_equal(ech_coll_test(comm, request), ECH_DONE);
+        assert_memory_equal(from, wanted, sizeof from);
+        assert_memory_equal(to, wanted, sizeof to);
+    }
     ech_comm_destroy(&comm);
     t->destroy(t);
 }
@@ -249,6 +286,10 @@ static void test_a_layout_must_fit(void **state)
     l = ech_layout_data_parallel(1);
     assert_fails(ech_comm_create(t, &l, 0, &comm), ECH_E_ILLEGAL, "got 0");
     assert_fails(ech_comm_create(t, &l, 16000, &comm), ECH_E_ILLEGAL, "got 16000");
+    l.node_ranks = 2;
+    assert_fails(ech_comm_create(t, &l, 4, &comm), ECH_E_ILLEGAL,
+                 "nodes of 2 ranks do not make up 1 ranks");
+    l.node_ranks = 0;
     l.tree[ECH_AXIS_DP] = ech_tree_default(6);
     assert_fails(ech_comm_create(t, &l, 4, &comm), ECH_E_ILLEGAL,
                  "axis dp has degree 1 and a summation tree of 6 leaves");
@@ -272,7 +313,11 @@ static void test_wrong_collectives_are_refused(void **state)
          "fp32, fp64 or int64, not bf16"},
         {ECH_COLL_ALL_REDUCE, ECH_F32, 6, 47, 0, ECH_E_ILLEGAL,
          "needs 48 bytes of staging, got 47"},
-        {ECH_COLL_REDUCE_SCATTER, ECH_F64, 1, 47, 0, ECH_E_ILLEGAL, "needs 48 bytes of staging"},
+        {ECH_COLL_REDUCE_SCATTER, ECH_F64, 3, 47, 0, ECH_E_ILLEGAL, "needs 48 bytes of staging"},
+        {ECH_COLL_REDUCE_SCATTER, ECH_F64, 7, 1000, 0, ECH_E_ILLEGAL,
+         "reduce_scatter over dp of 7 elements: they must be equal shares of 3 members"},
+        {ECH_COLL_ALL_GATHER, ECH_F32, 4, 0, 0, ECH_E_ILLEGAL,
+         "all_gather over dp of 4 elements: they must be equal shares of 3 members"},
         {ECH_COLL_SUM_SMALL, ECH_F64, 2, 47, 0, ECH_E_ILLEGAL, "needs 48 bytes of staging"},
         {ECH_COLL_ALL_GATHER, ECH_F32, -1, 0, 0, ECH_E_ILLEGAL, "-1 elements"},
         {ECH_COLL_SEND, ECH_F32, 4, 0, 3, ECH_E_ILLEGAL, "member 0 of 3 names member 3"},
@@ -290,6 +335,7 @@ static void test_wrong_collectives_are_refused(void **state)
                             .dtype = rows[i].dtype,
                             .n = rows[i].n,
                             .buf = buf,
+                            .part = buf,
                             .sum = buf,
                             .staging = buf,
                             .staging_bytes = rows[i].staging_bytes,
@@ -301,6 +347,39 @@ static void test_wrong_collectives_are_refused(void **state)
                  "nowhere to put its sum");
     assert_int_equal(request, -1);
     assert_int_equal(ech_comm_sent(w.comm[0])->payload_bytes[ECH_AXIS_DP], 0);
+    world_close(&w);
+}
+
+/* In place is exactly my share; any other overlap would read what is overwritten. */
+static void test_a_part_is_in_place_or_apart(void **state)
+{
+    static const ech_coll_kind kinds[] = {ECH_COLL_REDUCE_SCATTER, ECH_COLL_ALL_GATHER};
+    static double buf[3][14], staging[3][12];
+    world w;
+    int request = -1;
+    (void)state;
+    world_open(&w, 16);
+    for (int k = 0; k < 2; k++)
+        for (int r = 0; r < 3; r++)
+            for (int at = 0; at <= 12; at++) {
+                const ech_coll c = {.kind = kinds[k],
+                                    .axis = ECH_AXIS_DP,
+                                    .dtype = ECH_F64,
+                                    .n = 6,
+                                    .buf = buf[r] + 4,
+                                    .part = buf[r] + at,
+                                    .staging = staging[r],
+                                    .staging_bytes = sizeof staging[r]};
+                const bool is_right = at <= 2 || at >= 10 || at == 4 + 2 * r;
+                char words[64];
+                (void)snprintf(words, sizeof words, "overlaps buf, but is not share %d of 3", r);
+                if (is_right)
+                    assert_ok(ech_coll_start(w.comm[r], &c, &request));
+                else
+                    assert_fails(ech_coll_start(w.comm[r], &c, &request), ECH_E_ILLEGAL, words);
+            }
+    const ech_coll none = {.kind = ECH_COLL_ALL_GATHER, .dtype = ECH_F64, .n = 6, .buf = buf[0]};
+    assert_fails(ech_coll_start(w.comm[0], &none, &request), ECH_E_ILLEGAL, "no part");
     world_close(&w);
 }
 
@@ -341,10 +420,11 @@ int main(void)
         cmocka_unit_test(test_nothing_is_allocated_after_create),
         cmocka_unit_test(test_sent_is_what_the_op_table_says),
         cmocka_unit_test(test_alone_a_sum_is_not_doubled),
-        cmocka_unit_test(test_alone_a_small_sum_is_a_copy),
+        cmocka_unit_test(test_alone_it_is_a_copy),
         cmocka_unit_test(test_alone_start_up_needs_nobody),
         cmocka_unit_test(test_a_layout_must_fit),
         cmocka_unit_test(test_wrong_collectives_are_refused),
+        cmocka_unit_test(test_a_part_is_in_place_or_apart),
         cmocka_unit_test(test_too_many_in_flight_are_refused),
         cmocka_unit_test(test_virtual_ranks_cannot_block),
     };

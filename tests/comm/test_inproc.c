@@ -2,161 +2,9 @@
 /* Collectives over virtual ranks: values against a reference, traffic against closed forms, any
  * order of ranks the same bits, and what is said when ranks wait for each other. */
 #include "check.h"
-#include "coll_case.h"
-
-#include "base/rng.h"
+#include "coll_world.h"
 
 #include <stdlib.h>
-
-enum { MAX_RANKS = 12, MAX_RUNS = 8 };
-
-/* A world of virtual ranks; each rank runs the same list of collectives. */
-typedef struct world {
-    ech_layout layout;
-    int n, runs;
-    ech_transport *t[MAX_RANKS];
-    ech_comm *comm[MAX_RANKS];
-    coll_run run[MAX_RANKS][MAX_RUNS];
-    uint64_t seed, draws; /* of the order of ranks; seed 0: in turn */
-} world;
-
-static void world_open(world *w, const ech_layout *l)
-{
-    *w = (world){.layout = *l, .n = l->world};
-    assert_true(w->n <= MAX_RANKS);
-    assert_ok(ech_transport_inproc(w->n, w->t));
-    for (int r = 0; r < w->n; r++)
-        assert_ok(ech_comm_create(w->t[r], l, MAX_RUNS, &w->comm[r]));
-}
-
-static void world_close(world *w)
-{
-    for (int r = 0; r < w->n; r++) {
-        for (int i = 0; i < w->runs; i++)
-            coll_run_fini(&w->run[r][i]);
-        ech_comm_destroy(&w->comm[r]);
-        assert_null(w->comm[r]);
-        w->t[r]->destroy(w->t[r]);
-    }
-}
-
-static uint32_t draw(world *w)
-{
-    const ech_rng_key key = ech_rng_key_make(w->seed, ECH_RNG_TEST, 0, 99);
-    return ech_rng_u32(&key, w->draws++);
-}
-
-/* Give every rank a collective to run after those it has. */
-static void world_add(world *w, const coll_case *c)
-{
-    assert_true(w->runs < MAX_RUNS);
-    for (int r = 0; r < w->n; r++) {
-        coll_case mine = *c;
-        mine.size = ech_comm_group_size(w->comm[r], c->axis);
-        coll_run_init(&w->run[r][w->runs], &mine, ech_comm_group_index(w->comm[r], c->axis));
-    }
-    w->runs++;
-}
-
-/* Start or test the collectives of one rank; true when all are done. */
-static bool rank_step(world *w, int r)
-{
-    bool is_done = true;
-    for (int i = 0; i < w->runs; i++) {
-        coll_run *run = &w->run[r][i];
-        if (run->is_done)
-            continue;
-        if (run->request < 0) {
-            assert_ok(ech_coll_start(w->comm[r], &run->coll, &run->request));
-            return false; /* another rank may come between two starts */
-        }
-        const ech_status st = ech_coll_test(w->comm[r], run->request);
-        if (st < 0)
-            fail_msg("rank %d: %s", r, ech_error_message());
-        run->is_done = st == ECH_DONE;
-        is_done = is_done && run->is_done;
-    }
-    return is_done;
-}
-
-static int64_t world_activity(const world *w)
-{
-    int64_t sum = 0;
-    for (int r = 0; r < w->n; r++)
-        sum += ech_comm_activity(w->comm[r]);
-    return sum;
-}
-
-static bool is_started(const world *w)
-{
-    for (int r = 0; r < w->n; r++)
-        for (int i = 0; i < w->runs; i++)
-            if (w->run[r][i].request < 0)
-                return false;
-    return true;
-}
-
-/* Step all ranks until all are done; false if a whole round moves nothing. */
-static bool world_run(world *w)
-{
-    for (;;) {
-        const int64_t before = world_activity(w);
-        const bool was_started = is_started(w);
-        bool is_done = true;
-        for (int k = 0; k < 3 * w->n && w->seed; k++)
-            (void)rank_step(w, (int)(draw(w) % (uint32_t)w->n));
-        for (int r = 0; r < w->n; r++)
-            is_done = rank_step(w, r) && is_done;
-        if (is_done)
-            return true;
-        if (was_started && world_activity(w) == before)
-            return false;
-    }
-}
-
-static void check_run(const world *w, int r, int i)
-{
-    const coll_run *run = &w->run[r][i];
-    assert_true(coll_run_is_right(run, &w->layout.tree[run->c.axis]));
-}
-
-static void check_traffic(const world *w, int r)
-{
-    int64_t wire[ECH_N_AXES] = {0}, payload[ECH_N_AXES] = {0};
-    const ech_sent *sent = ech_comm_sent(w->comm[r]);
-    for (int i = 0; i < w->runs; i++) {
-        const coll_run *run = &w->run[r][i];
-        wire[run->c.axis] += coll_case_wire(&run->c, run->member);
-        payload[run->c.axis] += coll_case_payload(&run->c, run->member);
-    }
-    for (int a = 0; a < ECH_N_AXES; a++) {
-        if (sent->wire_bytes[a] != wire[a] || sent->payload_bytes[a] != payload[a])
-            fail_msg("rank %d over %s: sent %lld of payload %lld, must be %lld of %lld", r,
-                     ech_axis_name((ech_axis)a), (long long)sent->wire_bytes[a],
-                     (long long)sent->payload_bytes[a], (long long)wire[a], (long long)payload[a]);
-        assert_int_equal(sent->messages[a] > 0, wire[a] > 0);
-    }
-}
-
-static void check_world(const world *w)
-{
-    for (int r = 0; r < w->n; r++) {
-        for (int i = 0; i < w->runs; i++)
-            check_run(w, r, i);
-        check_traffic(w, r);
-    }
-}
-
-static void run_one(const ech_layout *l, const coll_case *c, uint64_t seed)
-{
-    world w;
-    world_open(&w, l);
-    w.seed = seed;
-    world_add(&w, c);
-    assert_true(world_run(&w));
-    check_world(&w);
-    world_close(&w);
-}
 
 /* --- values --- */
 
@@ -172,13 +20,14 @@ static void test_every_kind_and_size(void **state)
         const int64_t sizes[] = {0, 1, size - 1, size, size + 1, 2 * size + 1, 1023};
         for (int k = 0; k < 4; k++)
             for (int d = 0; d < 3; d++)
-                for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+                for (size_t s = 0; s < 2 * sizeof sizes / sizeof sizes[0]; s++) {
                     const coll_case c = {.kind = collectives[k],
                                          .axis = s % 2 ? ECH_AXIS_DP : ECH_AXIS_WORLD,
                                          .dtype = dtypes[d],
-                                         .n = sizes[s],
-                                         .seed = s + 1};
-                    run_one(&l, &c, s);
+                                         .n = sizes[s / 2],
+                                         .seed = s + 1,
+                                         .is_in_place = s % 2};
+                    coll_world_run_one(&l, &c, s);
                 }
     }
 }
@@ -192,14 +41,15 @@ static void test_many_chunks(void **state)
     } rows[] = {{2, 2 * 65536 + 1}, {2, 7 * 65536 - 3}, {3, 3 * 65536 + 2}, {5, 5 * 65536 + 1}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 3; k++) {
             const ech_layout l = ech_layout_data_parallel(rows[i].size);
             const coll_case c = {.kind = collectives[k],
                                  .axis = ECH_AXIS_DP,
                                  .dtype = i % 2 ? ECH_F64 : ECH_F32,
                                  .n = rows[i].n,
-                                 .seed = i + 3};
-            run_one(&l, &c, i + 1);
+                                 .seed = i + 3,
+                                 .is_in_place = i >= 2};
+            coll_world_run_one(&l, &c, i + 1);
         }
 }
 
@@ -213,22 +63,33 @@ static void test_gather_moves_any_type(void **state)
                              .dtype = (ech_dtype)d,
                              .n = 101,
                              .seed = 5};
-        run_one(&l, &c, 0);
+        coll_world_run_one(&l, &c, 0);
     }
 }
 
-static void test_small_sum_in_place(void **state)
+/* A member's share of the sum is, bit for bit, what all-reduce puts there. */
+static void test_a_share_is_the_all_reduces(void **state)
 {
+    enum { N = 6 * 70001 };
+    static const int groups[] = {1, 2, 3, 6};
     (void)state;
-    for (int size = 1; size <= 5; size++) {
-        const ech_layout l = ech_layout_data_parallel(size);
-        const coll_case c = {.kind = ECH_COLL_SUM_SMALL,
-                             .axis = ECH_AXIS_WORLD,
-                             .dtype = ECH_F64,
-                             .n = 3,
-                             .seed = 8,
-                             .is_sum_in_place = true};
-        run_one(&l, &c, 4);
+    for (int i = 0; i < 4; i++) {
+        const ech_layout l = ech_layout_data_parallel(groups[i]);
+        const int64_t share = N / groups[i];
+        coll_world w;
+        coll_world_open(&w, &l);
+        w.seed = 3;
+        for (int k = 0; k < 2; k++) {
+            const coll_case c = {.kind = collectives[k], .dtype = ECH_F32, .n = N, .seed = 5};
+            coll_world_add(&w, &c);
+        }
+        for (int r = 0; r < w.n; r++) /* the same contributions */
+            memcpy(w.run[r][1].buf, w.run[r][0].buf, N * sizeof(float));
+        assert_true(coll_world_run(&w));
+        for (int r = 0; r < w.n; r++)
+            assert_memory_equal(w.run[r][1].part, (float *)w.run[r][0].buf + r * share,
+                                (size_t)share * sizeof(float));
+        coll_world_close(&w);
     }
 }
 
@@ -244,7 +105,7 @@ static void test_other_trees(void **state)
                              .n = 500,
                              .seed = 2};
         assert_ok(ech_tree_make(factors[i], factors[i][1] > 1 ? 2 : 1, 8, &l.tree[ECH_AXIS_DP]));
-        run_one(&l, &c, 6);
+        coll_world_run_one(&l, &c, 6);
     }
 }
 
@@ -263,10 +124,10 @@ static void test_bucket_size_changes_no_bit(void **state)
                                  .size = SIZE,
                                  .n = N,
                                  .seed = 77};
-        world w;
+        coll_world w;
         coll_run mem[SIZE];
         int request[SIZE][3];
-        world_open(&w, &l);
+        coll_world_open(&w, &l);
         for (int r = 0; r < SIZE; r++) {
             coll_run_init(&mem[r], &whole, r);
             for (int b = 0; b < 3; b++) {
@@ -292,7 +153,7 @@ static void test_bucket_size_changes_no_bit(void **state)
             assert_memory_equal(result[0], mem[r].buf, sizeof result[0]);
             coll_run_fini(&mem[r]);
         }
-        world_close(&w);
+        coll_world_close(&w);
     }
 }
 
@@ -312,7 +173,7 @@ static ech_layout two_axes(void)
 static void test_any_order_of_ranks(void **state)
 {
     const ech_layout l = two_axes();
-    static const coll_case list[MAX_RUNS] = {
+    static const coll_case list[COLL_WORLD_RUNS] = {
         {.kind = ECH_COLL_ALL_REDUCE, .axis = ECH_AXIS_DP, .dtype = ECH_F32, .n = 1000, .seed = 1},
         {.kind = ECH_COLL_SEND, .axis = ECH_AXIS_DP, .dtype = ECH_BF16, .n = 77, .seed = 2},
         {.kind = ECH_COLL_ALL_GATHER, .axis = ECH_AXIS_TP, .dtype = ECH_F32, .n = 31, .seed = 3},
@@ -328,26 +189,14 @@ static void test_any_order_of_ranks(void **state)
     };
     (void)state;
     for (uint64_t seed = 0; seed <= 60; seed++) {
-        world w;
-        world_open(&w, &l);
+        coll_world w;
+        coll_world_open(&w, &l);
         w.seed = seed;
-        for (int i = 0; i < MAX_RUNS; i++)
-            world_add(&w, &list[i]);
-        assert_true(world_run(&w));
-        check_world(&w);
-        world_close(&w);
-    }
-}
-
-/* Step all but one rank until they are stuck. */
-static void run_without(world *w, int late)
-{
-    for (int64_t before = -1; before != world_activity(w);) {
-        before = world_activity(w);
-        for (int again = 0; again < 2; again++)
-            for (int r = 0; r < w->n; r++)
-                if (r != late)
-                    assert_false(rank_step(w, r));
+        for (int i = 0; i < COLL_WORLD_RUNS; i++)
+            coll_world_add(&w, &list[i]);
+        assert_true(coll_world_run(&w));
+        coll_world_check(&w);
+        coll_world_close(&w);
     }
 }
 
@@ -358,19 +207,20 @@ static void test_any_member_may_lag(void **state)
     (void)state;
     for (int late = 0; late < 4; late++)
         for (int k = 0; k < 4; k++) {
-            world w;
+            coll_world w;
             const coll_case c = {.kind = collectives[k],
                                  .axis = ECH_AXIS_DP,
                                  .dtype = ECH_F32,
                                  .n = collectives[k] == ECH_COLL_ALL_REDUCE ? 4 * 65536 + 7 : 50,
-                                 .seed = 9};
-            world_open(&w, &l);
-            world_add(&w, &c);
-            world_add(&w, &c);
-            run_without(&w, late);
-            assert_true(world_run(&w));
-            check_world(&w);
-            world_close(&w);
+                                 .seed = 9,
+                                 .is_in_place = late % 2};
+            coll_world_open(&w, &l);
+            coll_world_add(&w, &c);
+            coll_world_add(&w, &c);
+            coll_world_run_without(&w, late);
+            assert_true(coll_world_run(&w));
+            coll_world_check(&w);
+            coll_world_close(&w);
         }
 }
 
@@ -385,13 +235,13 @@ static void test_a_late_contribution_costs_no_other(void **state)
                          .seed = 9};
     (void)state;
     for (int late = 0; late < 3; late++) {
-        world w;
-        world_open(&w, &l);
-        world_add(&w, &c);
-        run_without(&w, late);
-        assert_true(world_run(&w));
-        check_world(&w);
-        world_close(&w);
+        coll_world w;
+        coll_world_open(&w, &l);
+        coll_world_add(&w, &c);
+        coll_world_run_without(&w, late);
+        assert_true(coll_world_run(&w));
+        coll_world_check(&w);
+        coll_world_close(&w);
     }
 }
 
@@ -401,9 +251,9 @@ static void test_one_message_is_counted_once(void **state)
     const ech_layout l = ech_layout_data_parallel(2);
     coll_case c = {.axis = ECH_AXIS_DP, .dtype = ECH_BF16, .size = 2, .n = 9, .seed = 1};
     coll_run send, recv;
-    world w;
+    coll_world w;
     (void)state;
-    world_open(&w, &l);
+    coll_world_open(&w, &l);
     c.kind = ECH_COLL_SEND;
     coll_run_init(&send, &c, 0);
     c.kind = ECH_COLL_RECV;
@@ -421,7 +271,7 @@ static void test_one_message_is_counted_once(void **state)
     }
     coll_run_fini(&send);
     coll_run_fini(&recv);
-    world_close(&w);
+    coll_world_close(&w);
 }
 
 /* Thousands started at once do not use up the requests of the transport: few have messages in
@@ -469,10 +319,10 @@ static void test_thousands_at_once(void **state)
 static void test_a_long_row_of_collectives(void **state)
 {
     const ech_layout l = ech_layout_data_parallel(3);
-    world w;
+    coll_world w;
     double x[3], staging[3][6];
     (void)state;
-    world_open(&w, &l);
+    coll_world_open(&w, &l);
     for (int i = 0; i < 33000; i++) {
         int request[3], left = 3;
         for (int r = 0; r < 3; r++) {
@@ -495,7 +345,7 @@ static void test_a_long_row_of_collectives(void **state)
         for (int r = 0; r < 3; r++)
             assert_true(x[r] == 3.0 * i + 3.0);
     }
-    world_close(&w);
+    coll_world_close(&w);
 }
 
 /* --- when it goes wrong --- */
@@ -509,16 +359,16 @@ static void test_a_missing_member_is_named(void **state)
                          .size = 4,
                          .n = 1024,
                          .seed = 1};
-    world w;
+    coll_world w;
     int request[4];
     char text[256];
     (void)state;
-    world_open(&w, &l);
-    world_add(&w, &c);
+    coll_world_open(&w, &l);
+    coll_world_add(&w, &c);
     for (int r = 0; r < 3; r++) /* rank 3 never comes */
         assert_ok(ech_coll_start(w.comm[r], &w.run[r][0].coll, &request[r]));
-    for (int64_t before = -1; before != world_activity(&w);) {
-        before = world_activity(&w);
+    for (int64_t before = -1; before != coll_world_activity(&w);) {
+        before = coll_world_activity(&w);
         for (int r = 0; r < 3; r++)
             assert_int_equal(ech_coll_test(w.comm[r], request[r]), ECH_BLOCKED);
     }
@@ -527,7 +377,7 @@ static void test_a_missing_member_is_named(void **state)
                         "(piece 1 of 1)");
     (void)ech_coll_describe(w.comm[1], request[1], text, 20); /* cut, not overrun */
     assert_string_equal(text, "all_reduce over dp ");
-    world_close(&w);
+    coll_world_close(&w);
 }
 
 static void test_a_ring_of_waits_is_seen(void **state)
@@ -535,12 +385,12 @@ static void test_a_ring_of_waits_is_seen(void **state)
     const ech_layout l = ech_layout_data_parallel(3);
     const coll_case c = {
         .kind = ECH_COLL_RECV, .axis = ECH_AXIS_DP, .dtype = ECH_F32, .n = 8, .seed = 1};
-    world w;
+    coll_world w;
     char text[256];
     (void)state;
-    world_open(&w, &l);
-    world_add(&w, &c); /* all receive, nobody sends */
-    assert_false(world_run(&w));
+    coll_world_open(&w, &l);
+    coll_world_add(&w, &c); /* all receive, nobody sends */
+    assert_false(coll_world_run(&w));
     for (int r = 0; r < 3; r++) {
         char wanted[128];
         (void)snprintf(wanted, sizeof wanted,
@@ -549,7 +399,7 @@ static void test_a_ring_of_waits_is_seen(void **state)
         assert_string_equal(ech_coll_describe(w.comm[r], w.run[r][0].request, text, sizeof text),
                             wanted);
     }
-    world_close(&w);
+    coll_world_close(&w);
 }
 
 /* Rendezvous: nobody takes the message, so it is not sent. */
@@ -558,12 +408,12 @@ static void test_a_send_alone_is_not_done(void **state)
     const ech_layout l = ech_layout_data_parallel(2);
     const coll_case c = {
         .kind = ECH_COLL_SEND, .axis = ECH_AXIS_DP, .dtype = ECH_F32, .n = 8, .seed = 1};
-    world w;
+    coll_world w;
     (void)state;
-    world_open(&w, &l);
-    world_add(&w, &c);
-    assert_false(world_run(&w));
-    world_close(&w);
+    coll_world_open(&w, &l);
+    coll_world_add(&w, &c);
+    assert_false(coll_world_run(&w));
+    coll_world_close(&w);
 }
 
 static void test_other_sizes_are_an_error_on_both_sides(void **state)
@@ -571,10 +421,10 @@ static void test_other_sizes_are_an_error_on_both_sides(void **state)
     const ech_layout l = ech_layout_data_parallel(2);
     float buf[8] = {0};
     ech_coll c = {.axis = ECH_AXIS_DP, .dtype = ECH_F32, .buf = buf};
-    world w;
+    coll_world w;
     int request[2];
     (void)state;
-    world_open(&w, &l);
+    coll_world_open(&w, &l);
     c.kind = ECH_COLL_SEND;
     c.n = 8;
     c.peer = 1;
@@ -587,7 +437,7 @@ static void test_other_sizes_are_an_error_on_both_sides(void **state)
                  "other side");
     assert_fails(ech_coll_test(w.comm[0], request[0]), ECH_E_COMM,
                  "rank 0 sends to rank 1 over dp (tag 1): 32 bytes here, 28 bytes");
-    world_close(&w);
+    coll_world_close(&w);
 }
 
 static void test_a_rank_that_left_is_named(void **state)
@@ -660,7 +510,7 @@ int main(void)
         cmocka_unit_test(test_every_kind_and_size),
         cmocka_unit_test(test_many_chunks),
         cmocka_unit_test(test_gather_moves_any_type),
-        cmocka_unit_test(test_small_sum_in_place),
+        cmocka_unit_test(test_a_share_is_the_all_reduces),
         cmocka_unit_test(test_other_trees),
         cmocka_unit_test(test_bucket_size_changes_no_bit),
         cmocka_unit_test(test_any_order_of_ranks),

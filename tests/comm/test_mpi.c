@@ -27,6 +27,7 @@ static void run_one(mpi_world *w, coll_case c)
 {
     coll_run run;
     c.size = ech_comm_group_size(w->comm, c.axis);
+    c.n = coll_case_fit(c.kind, c.size, c.n);
     coll_run_init(&run, &c, ech_comm_group_index(w->comm, c.axis));
     mpi_world_run(w, &run.coll);
     MPI_WORLD_CHECK(w, coll_run_is_right(&run, &w->layout.tree[c.axis]));
@@ -48,8 +49,45 @@ static void test_every_kind_and_size(mpi_world *w)
                                        .axis = s % 2 ? ECH_AXIS_DP : ECH_AXIS_WORLD,
                                        .dtype = dtypes[d],
                                        .n = sizes[s],
-                                       .seed = (uint64_t)s + 1});
+                                       .seed = (uint64_t)s + 1,
+                                       .is_in_place = (s + k + d) % 2 == 0});
             }
+}
+
+/* As if two ranks were on a node: the same bits and bytes, of which half leave it. */
+static void test_two_levels(mpi_world *w)
+{
+    ech_comm *flat = w->comm;
+    ech_layout l = w->layout;
+    l.node_ranks = 2;
+    if (w->t->size != 4)
+        return;
+    MPI_WORLD_CHECK(w, ech_comm_create(w->t, &l, 4, &w->comm) == ECH_OK);
+    for (int k = 0; k < 3; k++) {
+        const int64_t n = 4 * 70000;
+        const coll_case c = {.kind = collectives[k],
+                             .axis = ECH_AXIS_DP,
+                             .dtype = ECH_F32,
+                             .size = 4,
+                             .n = n,
+                             .seed = 3};
+        coll_run run;
+        coll_run_init(&run, &c, w->t->rank);
+        mpi_world_run(w, &run.coll);
+        MPI_WORLD_CHECK(w, coll_run_is_right(&run, &l.tree[ECH_AXIS_DP]));
+        MPI_WORLD_CHECK(w, ech_comm_sent(w->comm)->node_bytes[ECH_AXIS_DP] ==
+                               (k == 0 ? 2 : 1) * n / 4 * (int64_t)sizeof(float));
+        check_traffic(w, &run);
+        coll_run_fini(&run);
+        run_one(w, (coll_case){.kind = collectives[k],
+                               .axis = ECH_AXIS_DP,
+                               .dtype = ECH_F64,
+                               .n = 1001,
+                               .seed = 4,
+                               .is_in_place = true});
+    }
+    ech_comm_destroy(&w->comm);
+    w->comm = flat;
 }
 
 /* A ring of messages: each rank sends to the next one and receives from the one before. */
@@ -89,7 +127,7 @@ static void test_many_in_flight(mpi_world *w)
                              .axis = i % 3 ? ECH_AXIS_DP : ECH_AXIS_WORLD,
                              .dtype = ECH_F32,
                              .size = w->t->size,
-                             .n = 1000 * i,
+                             .n = coll_case_fit(collectives[i % 4], w->t->size, 1000 * i),
                              .seed = (uint64_t)i};
         coll_run_init(&run[i], &c, w->t->rank);
         MPI_WORLD_CHECK(w, ech_coll_start(w->comm, &run[i].coll, &request[i]) == ECH_OK);
@@ -222,6 +260,7 @@ int main(void)
     test_split(&w);
     test_start_up(&w);
     test_every_kind_and_size(&w);
+    test_two_levels(&w);
     test_ring(&w);
     test_many_in_flight(&w);
     test_other_sizes_are_an_error(&w);

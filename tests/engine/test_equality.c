@@ -40,11 +40,11 @@ static reference run_reference(tiny_spec spec)
     for (int i = 0; i < STEPS; i++) {
         tiny_feed(&one, i, half, NULL);
         const ech_step_result r = tiny_step(&one, i, 0.05);
-        ref.grads[i] = copy(one.session, ech_session_grads(one.session, 0));
+        ref.grads[i] = copy(one.session, tiny_grads(one.session, 0));
         ref.loss[i] = r.loss;
         ref.norm[i] = r.grad_norm;
     }
-    ref.params = copy(one.session, ech_session_params(one.session, 0));
+    ref.params = copy(one.session, tiny_params(one.session, 0));
     tiny_stop(&one);
     return ref;
 }
@@ -68,15 +68,15 @@ static void check_layout(const tiny_spec *spec, const reference *ref)
         tiny_feed(&run, i, half, NULL);
         const ech_step_result r = tiny_step(&run, i, 0.05);
         for (int k = 0; k < spec->dp; k++)
-            expect(tiny_difference(run.session, ech_session_grads(run.session, k), ref->grads[i]),
-                   1e-11, spec, "a gradient");
+            expect(tiny_difference(run.session, tiny_grads(run.session, k), ref->grads[i]), 1e-11,
+                   spec, "a gradient");
         expect(fabs(r.loss - ref->loss[i]), 1e-12, spec, "the loss");
         expect(fabs(r.grad_norm - ref->norm[i]) / ref->norm[i], 1e-12, spec, "the gradient norm");
         expect(fabs((double)r.tokens - 360.0), 0.0, spec, "the token count"); /* 600 * 3 / 5 */
     }
     for (int k = 0; k < spec->dp; k++)
-        expect(tiny_difference(run.session, ech_session_params(run.session, k), ref->params), 1e-11,
-               spec, "a weight");
+        expect(tiny_difference(run.session, tiny_params(run.session, k), ref->params), 1e-11, spec,
+               "a weight");
     tiny_stop(&run);
 }
 

@@ -50,7 +50,7 @@ static void start(mpi_world *w, const tiny_spec *spec, trio *t)
     whole.dp = whole.accumulation = 1;
     tiny_start(&whole, &t->one);
     tiny_start(spec, &t->virtual);
-    t->mpi = (tiny_run){.dp = spec->dp};
+    t->mpi = (tiny_run){.world = spec->dp};
     tiny_start_on(spec, &w->t, 1, &t->mpi.session);
 }
 
@@ -74,8 +74,8 @@ static void check_bits(mpi_world *w, const trio *t, const ech_step_result *a,
     const size_t n = state_bytes(m);
     MPI_WORLD_CHECK(w, memcmp(&a->grad_norm, &b->grad_norm, sizeof a->grad_norm) == 0);
     MPI_WORLD_CHECK(w, a->tokens == 0 || memcmp(&a->loss, &b->loss, sizeof a->loss) == 0);
-    MPI_WORLD_CHECK(w, memcmp(ech_session_grads(v, w->t->rank), ech_session_grads(m, 0), n) == 0);
-    MPI_WORLD_CHECK(w, memcmp(ech_session_params(v, w->t->rank), ech_session_params(m, 0), n) == 0);
+    MPI_WORLD_CHECK(w, memcmp(tiny_grads(v, w->t->rank), tiny_grads(m, 0), n) == 0);
+    MPI_WORLD_CHECK(w, memcmp(tiny_params(v, w->t->rank), tiny_params(m, 0), n) == 0);
 }
 
 static void check_one(mpi_world *w, const trio *t, const ech_step_result *one,
@@ -85,10 +85,8 @@ static void check_one(mpi_world *w, const trio *t, const ech_step_result *one,
     ech_session *b = t->mpi.session;
     MPI_WORLD_CHECK(w, fabs(mpi->loss - one->loss) <= 1e-12);
     MPI_WORLD_CHECK(w, fabs(mpi->grad_norm / one->grad_norm - 1.0) <= 1e-12);
-    MPI_WORLD_CHECK(w,
-                    tiny_difference(b, ech_session_grads(b, 0), ech_session_grads(a, 0)) <= 1e-11);
-    MPI_WORLD_CHECK(w, tiny_difference(b, ech_session_params(b, 0), ech_session_params(a, 0)) <=
-                           1e-11);
+    MPI_WORLD_CHECK(w, tiny_difference(b, tiny_grads(b, 0), tiny_grads(a, 0)) <= 1e-11);
+    MPI_WORLD_CHECK(w, tiny_difference(b, tiny_params(b, 0), tiny_params(a, 0)) <= 1e-11);
 }
 
 static void check_sent(mpi_world *w, const ech_session *s)
@@ -115,14 +113,14 @@ static void run_all(mpi_world *w, const tiny_spec *spec)
     for (int i = 0; i < STEPS; i++) {
         deal d = {i, spec->dp};
         const int64_t tokens = tokens_of(&d, spec->dp * spec->accumulation);
-        memcpy(before, ech_session_params(t.mpi.session, 0), state_bytes(t.mpi.session));
+        memcpy(before, tiny_params(t.mpi.session, 0), state_bytes(t.mpi.session));
         const ech_step_result one = step(&t.one, i, &d);
         const ech_step_result virtual = step(&t.virtual, i, &d);
         const ech_step_result mpi = step(&t.mpi, i, &d);
         MPI_WORLD_CHECK(w, mpi.tokens == tokens && one.tokens == tokens);
         MPI_WORLD_CHECK(w, mpi.is_updated == (tokens > 0));
         const bool is_same =
-            memcmp(before, ech_session_params(t.mpi.session, 0), state_bytes(t.mpi.session)) == 0;
+            memcmp(before, tiny_params(t.mpi.session, 0), state_bytes(t.mpi.session)) == 0;
         MPI_WORLD_CHECK(w, is_same == (tokens == 0));
         check_bits(w, &t, &virtual, &mpi);
         if (spec->real == ECH_F64 && tokens > 0)

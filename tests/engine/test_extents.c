@@ -149,8 +149,8 @@ static void generation_start(generation *g, tiny_kind kind, int64_t chunk)
                                              .context = CONTEXT}};
     assert_ok(ech_compile_generate(&spec, &g->program, &g->slots));
     hand_start(&g->program, true, &g->run);
-    double *params = ech_engine_state(g->run.engine[0], g->slots.params);
-    for (int64_t e = 0; e < g->canon.elems; e++)
+    double *params = ech_engine_state(g->run.engine[0], g->slots.params[0]);
+    for (int64_t e = 0; e < g->canon.elems; e++) /* one rank: everything is in one part */
         params[e] = 0.3 * (double)((e * 7919 + 13) % 101) / 101.0 - 0.15;
     if (g->slots.rope >= 0)
         ech_rope_table_fill(&g->model, CONTEXT, ech_engine_state(g->run.engine[0], g->slots.rope));

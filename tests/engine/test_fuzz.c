@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { STEPS = 2, SEEDS = 60 };
+enum { STEPS = 2, SEEDS = 60, SEEDS_OF_MANY = 20 };
 
 static bool most(int64_t row, int64_t position, void *user)
 {
@@ -39,11 +39,11 @@ static void run_steps(tiny_run *run, trace *t)
         add(t, &r.loss, sizeof r.loss);
         add(t, &r.grad_norm, sizeof r.grad_norm);
         for (int k = 0; k < s->n_local; k++)
-            add(t, ech_session_grads(s, k), bytes);
+            add(t, tiny_grads(s, k), bytes);
     }
     for (int k = 0; k < s->n_local; k++) {
-        add(t, ech_session_params(s, k), bytes);
-        add(t, ech_session_moments(s, k), 2 * bytes);
+        add(t, tiny_params(s, k), bytes);
+        add(t, tiny_moments(s, k), 2 * bytes);
     }
 }
 
@@ -68,34 +68,39 @@ static tiny_spec base(tiny_kind kind, int dp)
     return spec;
 }
 
-static void fuzz(tiny_kind kind, int dp, ech_dtype real)
+static void fuzz_spec(const tiny_spec *spec, int seeds)
 {
     tiny_run run;
     trace wanted = {0};
-    tiny_spec spec = base(kind, dp);
-    spec.real = real;
-    tiny_start(&spec, &run);
+    tiny_start(spec, &run);
     ech_session *s = run.session;
     const size_t bytes = s->train.state_bytes[ECH_SPACE_DEVICE];
-    trace start[4] = {{0}};
-    for (int k = 0; k < dp; k++)
+    trace start[8] = {{0}};
+    for (int k = 0; k < run.world; k++)
         add(&start[k], ech_engine_state(s->local[k].engine, 0), bytes);
     run_steps(&run, &wanted);
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++) {
         trace got = {0};
-        for (int k = 0; k < dp; k++)
+        for (int k = 0; k < run.world; k++)
             memcpy(ech_engine_state(s->local[k].engine, 0), start[k].data, bytes);
         assert_ok(ech_session_fuzz(s, seed * 1000));
         run_steps(&run, &got);
         assert_same(&wanted, &got, s->train.name, seed);
         free(got.data);
     }
-    for (int k = 0; k < dp; k++) {
+    for (int k = 0; k < run.world; k++) {
         assert_ok(ech_engine_check(s->local[k].engine));
         free(start[k].data);
     }
     free(wanted.data);
     tiny_stop(&run);
+}
+
+static void fuzz(tiny_kind kind, int dp, ech_dtype real)
+{
+    tiny_spec spec = base(kind, dp);
+    spec.real = real;
+    fuzz_spec(&spec, SEEDS);
 }
 
 static void test_gpt2_with_dropout(void **state)
@@ -126,6 +131,40 @@ static void test_llama_with_tied_tables(void **state)
         fuzz(TINY_TIED_LLAMA, dp, ECH_F32);
 }
 
+/* Tensor and sequence parallel, shared heads, state dealt out, replicas of it. */
+static void test_many_ranks(void **state)
+{
+    /* sp, kept, stage, each, reshard, prefetch */
+    static const struct {
+        tiny_kind kind;
+        int heads, kv_heads, tp, dp, group;
+        ech_shard_policy policy;
+    } rows[] = {
+        {TINY_QWEN, 4, 2, 2, 1, 0, {false, false, 0, false, false, 0}},
+        {TINY_GPT2, 6, 6, 3, 1, 0, {true, false, 0, false, false, 0}},
+        {TINY_TIED_LLAMA, 4, 1, 4, 1, 0, {true, true, 0, false, false, 0}},
+        {TINY_LLAMA, 4, 2, 1, 3, 0, {false, false, 1, false, false, 0}},
+        {TINY_GPT2, 3, 3, 1, 2, 0, {false, false, 2, true, false, 0}},
+        {TINY_LLAMA, 4, 2, 1, 2, 0, {false, false, 3, false, true, 1}},
+        {TINY_QWEN, 4, 2, 1, 4, 2, {false, false, 3, true, true, 2}},
+        {TINY_LLAMA, 6, 2, 3, 2, 0, {true, false, 1, false, false, 0}},
+        {TINY_TIED_LLAMA, 4, 1, 2, 2, 0, {true, false, 3, true, true, 1}},
+        {TINY_GPT2, 6, 6, 2, 4, 2, {true, true, 2, false, false, 0}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tiny_spec spec = base(rows[i].kind, rows[i].dp);
+        spec.heads = rows[i].heads;
+        spec.kv_heads = rows[i].kv_heads;
+        spec.tp = rows[i].tp;
+        spec.shard_group = rows[i].group;
+        spec.policy = rows[i].policy;
+        spec.seq = 6;
+        spec.real = i % 2 ? ECH_F32 : ECH_F64;
+        fuzz_spec(&spec, SEEDS_OF_MANY);
+    }
+}
+
 /* Evaluation, between steps of training: the same sum, and nothing of the state changed. */
 static void evaluate(tiny_kind kind, int dp)
 {
@@ -139,7 +178,7 @@ static void evaluate(tiny_kind kind, int dp)
     tiny_feed(&run, 0, most, NULL);
     (void)tiny_step(&run, 0, 0.01);
     trace before = {0};
-    add(&before, ech_session_params(s, 0), bytes);
+    add(&before, tiny_params(s, 0), bytes);
     assert_ok(ech_session_eval(s, false, &wanted));
     assert_int_equal(wanted.tokens, dp * 2 * 2 * 5 * 4 / 5);
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -150,7 +189,7 @@ static void evaluate(tiny_kind kind, int dp)
         assert_int_equal(got.tokens, wanted.tokens);
         assert_int_equal(got.is_stopping, seed % 2 == 1);
     }
-    assert_memory_equal(ech_session_params(s, 0), before.data, bytes);
+    assert_memory_equal(tiny_params(s, 0), before.data, bytes);
     assert_ok(ech_engine_check(s->local[0].engine));
     free(before.data);
     tiny_stop(&run);
@@ -256,6 +295,81 @@ static void test_same_bits_whatever_the_policy(void **state)
     }
 }
 
+/* --- where state is, and when it moves --- */
+
+/* What a layout leaves behind, wherever it is held. */
+static void run_whole(const tiny_spec *spec, trace *t)
+{
+    static const ech_held_class state[] = {ECH_HELD_PARAMS, ECH_HELD_M, ECH_HELD_V};
+    tiny_run run;
+    tiny_start(spec, &run);
+    ech_session *s = run.session;
+    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(spec->real);
+    for (int i = 0; i < STEPS; i++) {
+        tiny_feed(&run, i, most, NULL);
+        const ech_step_result r = tiny_step(&run, i, 0.01);
+        add(t, &r.loss, sizeof r.loss);
+        add(t, &r.grad_norm, sizeof r.grad_norm);
+        add(t, tiny_all(s, ECH_HELD_GRADS), bytes);
+    }
+    for (int k = 0; k < 3; k++)
+        add(t, tiny_all(s, state[k]), bytes);
+    tiny_stop(&run);
+}
+
+/* All these policies, and groups of these sizes, give the same bits. */
+static void same_bits_of(tiny_spec spec, const ech_shard_policy *policies, int n, int group)
+{
+    trace wanted = {0};
+    for (int i = 0; i < n; i++)
+        for (int g = 0; g < (group ? 2 : 1); g++) {
+            trace got = {0};
+            spec.policy = policies[i];
+            spec.shard_group = g ? group : 0;
+            run_whole(&spec, &got);
+            if (!wanted.data)
+                add(&wanted, got.data, got.bytes);
+            assert_same(&wanted, &got, g ? "replicas of a shard group" : "another policy",
+                        (uint64_t)i);
+            free(got.data);
+        }
+    free(wanted.data);
+}
+
+/* sp, kept, stage, each, reshard, prefetch */
+static const ech_shard_policy once[] = {
+    {false, false, 0, false, false, 0}, {false, false, 1, false, false, 0},
+    {false, false, 2, false, false, 0}, {false, false, 3, false, true, 0},
+    {false, false, 3, false, true, 1},  {false, false, 3, false, false, 2}};
+static const ech_shard_policy each[] = {{false, false, 2, true, false, 0},
+                                        {false, false, 3, true, true, 0},
+                                        {false, false, 3, true, true, 3},
+                                        {false, false, 3, true, false, 1}};
+static const ech_shard_policy sequence[] = {{true, false, 0, false, false, 0},
+                                            {true, true, 0, false, false, 0},
+                                            {true, true, 1, false, false, 0},
+                                            {true, false, 3, false, true, 1}};
+
+/* Where state is held and when it is gathered changes no bit, where gradients are reduced as often:
+ * once a step or every micro-batch, which with one micro-batch is the same.  Nor do replicas of a
+ * shard group that is a product of the tree's first factors; but replicas are summed once a step,
+ * after the micro-batches. */
+static void test_same_bits_wherever_state_is(void **state)
+{
+    (void)state;
+    tiny_spec spec = base(TINY_LLAMA, 4);
+    same_bits_of(spec, once, (int)(sizeof once / sizeof once[0]), 2);
+    same_bits_of(spec, each, (int)(sizeof each / sizeof each[0]), 0);
+    spec = base(TINY_GPT2, 6);
+    spec.accumulation = 1;
+    same_bits_of(spec, once, (int)(sizeof once / sizeof once[0]), 2);
+    same_bits_of(spec, each, (int)(sizeof each / sizeof each[0]), 2);
+    spec = base(TINY_QWEN, 2);
+    spec.tp = 2;
+    spec.seq = 6;
+    same_bits_of(spec, sequence, (int)(sizeof sequence / sizeof sequence[0]), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +377,8 @@ int main(void)
         cmocka_unit_test(test_llama_with_grouped_queries),
         cmocka_unit_test(test_qwen_with_qk_norm_and_bias),
         cmocka_unit_test(test_llama_with_tied_tables),
+        cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_same_bits_wherever_state_is),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_evaluation_without_dependences),
         cmocka_unit_test(test_seeds_draw_different_orders),

@@ -77,10 +77,10 @@ static void check_deal(tiny_kind kind, int dp, int accumulation, masks m)
     assert_near(b.grad_norm / a.grad_norm, 1.0, 1e-12);
     for (int r = 0; r < dp; r++) {
         const ech_session *s = many.session;
-        assert_true(tiny_difference(s, ech_session_grads(many.session, r),
-                                    ech_session_grads(one.session, 0)) <= 1e-11);
-        assert_true(tiny_difference(s, ech_session_params(many.session, r),
-                                    ech_session_params(one.session, 0)) <= 1e-11);
+        assert_true(tiny_difference(s, tiny_grads(many.session, r), tiny_grads(one.session, 0)) <=
+                    1e-11);
+        assert_true(tiny_difference(s, tiny_params(many.session, r), tiny_params(one.session, 0)) <=
+                    1e-11);
     }
     tiny_stop(&one);
     tiny_stop(&many);
@@ -135,8 +135,8 @@ static void test_a_step_without_tokens_changes_nothing(void **state)
             tiny_feed(&plain, i, NULL, NULL);
             assert_true(tiny_step(&plain, i, 0.01).is_updated);
         }
-        double *params = copy(ech_session_params(run.session, 0), n);
-        double *moments = copy(ech_session_moments(run.session, 0), 2 * n);
+        double *params = copy(tiny_params(run.session, 0), n);
+        double *moments = copy(tiny_moments(run.session, 0), 2 * n);
         tiny_feed(&run, 7, keep_none, NULL);
         r = tiny_step(&run, 2, 0.01);
         assert_false(r.is_updated);
@@ -145,16 +145,15 @@ static void test_a_step_without_tokens_changes_nothing(void **state)
         assert_true(isnan(r.loss));
         assert_near(r.grad_norm, 0.0, 0.0);
         for (int k = 0; k < dp; k++) {
-            assert_bits(ech_session_params(run.session, k), params, n);
-            assert_bits(ech_session_moments(run.session, k), moments, 2 * n);
+            assert_bits(tiny_params(run.session, k), params, n);
+            assert_bits(tiny_moments(run.session, k), moments, 2 * n);
         }
         tiny_feed(&run, 2, NULL, NULL); /* the next step is as if nothing had been */
         tiny_feed(&plain, 2, NULL, NULL);
         assert_true(tiny_step(&run, 2, 0.01).is_updated);
         assert_true(tiny_step(&plain, 2, 0.01).is_updated);
         for (int k = 0; k < dp; k++)
-            assert_bits(ech_session_params(run.session, k), ech_session_params(plain.session, k),
-                        n);
+            assert_bits(tiny_params(run.session, k), tiny_params(plain.session, k), n);
         free(params);
         free(moments);
         tiny_stop(&run);
@@ -191,7 +190,7 @@ static void check_repeats(tiny_kind kind, int dp, int accumulation, ech_dtype re
     assert_int_equal(r.tokens, 43 * dp * accumulation);
     assert_near(r.grad_norm / norm, 1.0, bound);
     assert_near(r.loss, loss, bound);
-    assert_true(tiny_difference(run.session, ech_session_grads(run.session, 0), g) <= bound);
+    assert_true(tiny_difference(run.session, tiny_grads(run.session, 0), g) <= bound);
     tiny_stop(&run);
 }
 
@@ -205,7 +204,7 @@ static void repeats_of(tiny_kind kind, ech_dtype real)
     tiny_start(&spec, &run);
     tiny_feed(&run, 0, keep, &m);
     const ech_step_result r = tiny_step(&run, 0, 0.0);
-    const void *g = ech_session_grads(run.session, 0);
+    const void *g = tiny_grads(run.session, 0);
     for (int i = 0; i < 3; i++)
         check_repeats(kind, 1, counts[i], real, g, r.grad_norm, r.loss);
     check_repeats(kind, 4, 4, real, g, r.grad_norm, r.loss);
@@ -237,12 +236,12 @@ static void test_the_loss_scale_cancels(void **state)
     assert_ok(ech_session_step(b.session, &request, &r));
     assert_near(r.loss, plain.loss, 0.0);
     assert_near(r.grad_norm, plain.grad_norm, 1e-12 * plain.grad_norm);
-    const double *ga = ech_session_grads(a.session, 0);
-    const double *gb = ech_session_grads(b.session, 0);
+    const double *ga = tiny_grads(a.session, 0);
+    const double *gb = tiny_grads(b.session, 0);
     for (int64_t e = 0; e < a.session->canon.elems; e++)
         assert_near(gb[e], 1024.0 * ga[e], 0.0); /* a power of two: exact */
-    assert_true(tiny_difference(a.session, ech_session_params(b.session, 0),
-                                ech_session_params(a.session, 0)) <= 1e-15);
+    assert_true(tiny_difference(a.session, tiny_params(b.session, 0), tiny_params(a.session, 0)) <=
+                1e-15);
     tiny_stop(&a);
     tiny_stop(&b);
 }

@@ -25,7 +25,7 @@ static void feed(tiny_run *run, int step, int bad_rank)
 {
     const int64_t micro = 2 * run->session->config.compile.block.seq;
     tiny_feed(run, step, NULL, NULL);
-    for (int r = 0; r < run->dp; r++) {
+    for (int r = 0; r < run->world; r++) {
         int32_t *t = ech_session_tokens(run->session, r);
         for (int64_t i = 0; i < MICROS * micro; i++)
             t[i] = t[i] == RARE ? 0 : t[i];
@@ -37,31 +37,34 @@ static void feed(tiny_run *run, int step, int bad_rank)
 /* The rare token's row of a rank's table, NaN from now on; returns what was there. */
 static double spoil(tiny_run *run, int rank)
 {
-    double *row = (double *)ech_session_params(run->session, rank) +
-                  RARE * run->session->model.hidden; /* the token table comes first */
-    const double was = row[0];
-    row[0] = (double)NAN;
+    double *params = tiny_params(run->session, rank);
+    double *at = params + RARE * run->session->model.hidden; /* the token table comes first */
+    const double was = *at;
+    *at = (double)NAN;
+    tiny_set_params(run->session, rank, params);
     return was;
 }
 
 static void mend(tiny_run *run, int rank, double was)
 {
-    ((double *)ech_session_params(run->session, rank))[RARE * run->session->model.hidden] = was;
+    double *params = tiny_params(run->session, rank);
+    params[RARE * run->session->model.hidden] = was;
+    tiny_set_params(run->session, rank, params);
 }
 
 static unsigned char *state_copy(tiny_run *run, int rank)
 {
     const size_t bytes = (size_t)run->session->canon.elems * sizeof(double);
     unsigned char *to = malloc(3 * bytes);
-    memcpy(to, ech_session_params(run->session, rank), bytes);
-    memcpy(to + bytes, ech_session_moments(run->session, rank), 2 * bytes);
+    memcpy(to, tiny_params(run->session, rank), bytes);
+    memcpy(to + bytes, tiny_moments(run->session, rank), 2 * bytes);
     return to;
 }
 
 static void assert_alike(tiny_run *run)
 {
     const ech_session *s = run->session;
-    for (int r = 1; r < run->dp; r++) {
+    for (int r = 1; r < run->world; r++) {
         const double loss = ech_engine_get_real(s->local[r].engine, ECH_CELL_LOSS);
         const double norm = ech_engine_get_real(s->local[r].engine, ECH_CELL_GRAD_SQ);
         assert_int_equal(isfinite(loss),
@@ -97,7 +100,7 @@ static void test_a_nan_on_one_rank_stops_all_of_them(void **state)
         assert_int_equal(r.is_finite, !is_bad);
         assert_int_equal(r.is_updated, !is_bad);
         nonfinite += !r.is_finite;
-        ech_session_find_nonfinite(run.session, &rank, &micro);
+        assert_ok(ech_session_find_nonfinite(run.session, &rank, &micro));
         assert_int_equal(rank, is_bad ? BAD_RANK : -1);
         assert_int_equal(micro, is_bad ? BAD_MICRO : -1);
         for (int k = 0; k < DP; k++) {
@@ -119,8 +122,7 @@ static void test_a_nan_on_one_rank_stops_all_of_them(void **state)
     }
     assert_int_equal(nonfinite, 1);
     for (int k = 0; k < DP; k++)
-        assert_memory_equal(ech_session_params(run.session, k),
-                            ech_session_params(plain.session, k),
+        assert_memory_equal(tiny_params(run.session, k), tiny_params(plain.session, k),
                             (size_t)run.session->canon.elems * sizeof(double));
     tiny_stop(&run);
     tiny_stop(&plain);
@@ -140,7 +142,7 @@ static void test_every_rank_is_named(void **state)
         const ech_step_result r = tiny_step(&run, 0, 0.01);
         assert_false(r.is_finite);
         assert_true(isnan(r.loss) != 0);
-        ech_session_find_nonfinite(run.session, &rank, &micro);
+        assert_ok(ech_session_find_nonfinite(run.session, &rank, &micro));
         assert_int_equal(rank, bad);
         assert_int_equal(micro, BAD_MICRO);
         tiny_stop(&run);
@@ -165,10 +167,10 @@ static void test_a_gradient_alone_overflows(void **state)
     assert_true(!isfinite(r.grad_norm));
     assert_false(r.is_finite);
     assert_false(r.is_updated);
-    ech_session_find_nonfinite(run.session, &rank, &micro);
+    assert_ok(ech_session_find_nonfinite(run.session, &rank, &micro));
     assert_int_equal(rank, -1);
     assert_int_equal(micro, -1);
-    assert_memory_equal(ech_session_params(run.session, 1), before,
+    assert_memory_equal(tiny_params(run.session, 1), before,
                         (size_t)run.session->canon.elems * sizeof(double));
     free(before);
     tiny_stop(&run);
@@ -187,7 +189,7 @@ static void test_commit_never_updates_nothing(void **state)
     assert_ok(ech_session_step(run.session, &request, &r));
     assert_true(r.is_finite);
     assert_false(r.is_updated);
-    assert_memory_equal(ech_session_params(run.session, 1), before,
+    assert_memory_equal(tiny_params(run.session, 1), before,
                         (size_t)run.session->canon.elems * sizeof(double));
     free(before);
     tiny_stop(&run);

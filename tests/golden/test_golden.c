@@ -3,6 +3,7 @@
  * weights after ten steps.  Reference kernels in fp32 and fp64, the cpu set in fp32; the batch as
  * one micro-batch and as three.  Every figure is printed. */
 #include "check.h"
+#include "tiny.h"
 
 #include "base/node.h"
 #include "engine/module.h"
@@ -161,7 +162,8 @@ static ech_session *start(const fixture *f, ech_update_rule rule)
         .threads = f->how.kernels ? 2 : 1,
         .poison = true};
     assert_ok(ech_session_create(&c, &f->alone, 1, &s));
-    assert_ok(ech_weights_read(&f->weights, f->how.real, ech_session_params(s, 0)));
+    const ech_held held = ech_session_held(s, 0);
+    assert_ok(ech_weights_load(&f->weights, &held, 1, NULL));
     memcpy(ech_session_tokens(s, 0), f->tokens, sizeof f->tokens);
     memcpy(ech_session_labels(s, 0), f->labels, sizeof f->labels);
     return s;
@@ -265,7 +267,8 @@ static void check_logits(const fixture *f)
     double *want = golden_tensor(f, "", "logits", N * m->vocab);
     double *got = calloc((size_t)(N * m->vocab), sizeof *got);
     assert_ok(ech_generator_create(&c, &g));
-    assert_ok(ech_weights_read(&f->weights, f->how.real, ech_generator_params(g)));
+    const ech_held held = ech_generator_held(g);
+    assert_ok(ech_weights_load(&f->weights, &held, 1, NULL));
     for (int row = 0; row < ROWS; row++) {
         ech_generator_rewind(g, 0);
         assert_ok(ech_generator_feed(g, f->tokens + row * SEQ, SEQ));
@@ -300,7 +303,7 @@ static void check_gradients(const fixture *f)
     note_ratio(&scalars, r.loss, golden_scalar(f, "loss", 0), "loss", 0);
     note_ratio(&scalars, r.grad_norm, f->all_norm, "norm", 0);
     expect(f, "loss and norm", &scalars, f->limit);
-    const worst w = compare_tensors(f, "grad.", ech_session_grads(s, 0), 1e-6 * f->all_norm);
+    const worst w = compare_tensors(f, "grad.", tiny_grads(s, 0), 1e-6 * f->all_norm);
     expect(f, "gradients", &w, f->limit);
     ech_session_destroy(&s);
 }
@@ -324,8 +327,7 @@ static void check_steps(const fixture *f, ech_update_rule rule)
             note_ratio(&series, r.grad_norm, golden_scalar(f, "adamw_norms", i), "norm", i);
     }
     expect(f, is_adamw ? "adamw series" : "sgd series", &series, limit);
-    const worst w =
-        compare_tensors(f, prefix, ech_session_params(s, 0), 1e-6 * golden_norm(f, prefix));
+    const worst w = compare_tensors(f, prefix, tiny_params(s, 0), 1e-6 * golden_norm(f, prefix));
     expect(f, is_adamw ? "adamw weights" : "sgd weights", &w, limit);
     ech_session_destroy(&s);
 }
@@ -379,7 +381,7 @@ static void test_comparison_can_fail(void **state)
     const ech_param *p = ech_canon_find(&f.weights.folder.canon, ECH_PARAM_K_NORM, 0);
     assert_null(p); /* llama has none */
     p = ech_canon_find(&f.weights.folder.canon, ECH_PARAM_QKV, 1);
-    double *grads = ech_session_grads(s, 0);
+    double *grads = tiny_grads(s, 0);
     grads[p->offset + p->dim[2] * p->dim[3]] += 1e-4 * f.all_norm; /* second head's first row */
     const worst w = compare_tensors(&f, "grad.", grads, 1e-6 * f.all_norm);
     assert_string_equal(w.where, "model.layers.1.self_attn.q_proj.weight");

@@ -35,8 +35,8 @@ static double naive_keep(const ech_kernel_call *c, int64_t row, int64_t head, in
     if (c->real[1] == 0.0)
         return 1.0;
     const int64_t s = c->attr[0];
-    const int64_t heads = c->arg[0].dim[1] * (c->arg[0].dim[2] - 2);
-    const int64_t element = (((c->rng.row0 + row) * heads + head) * s + i) * s + j;
+    const int64_t first = c->attr[3], heads = c->attr[4];
+    const int64_t element = (((c->rng.row0 + row) * heads + first + head) * s + i) * s + j;
     const ech_rng_key key =
         ech_rng_key_make(c->rng.seed, ECH_RNG_DROPOUT_ATTENTION, c->rng.step, c->rng.layer);
     const bool is_kept = (double)ech_rng_u32(&key, (uint64_t)element) >= c->real[1] * 0x1p32;

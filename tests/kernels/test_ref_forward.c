@@ -194,20 +194,38 @@ static int64_t first_position(const ech_tensor *cell)
     return cell->data ? *(const int64_t *)cell->data : 0;
 }
 
+static int64_t n_here, n_elsewhere; /* ids of all embed cases */
+
 static void check_embed(const kernel_case *before, const kernel_case *after)
 {
     const int32_t *ids = before->call.arg[0].data;
-    const int64_t width = dim(after, 4, 1);
-    const int64_t first = first_position(&before->call.arg[3]);
-    for (int64_t n = 0; n < dim(after, 4, 0); n++) {
-        const int64_t position = first + n % before->call.attr[0];
-        for (int64_t i = 0; i < width; i++) {
-            double want = real_at(before, 1, ids[n] * width + i);
-            if (before->call.arg[2].data)
-                want += real_at(before, 2, position * width + i);
-            assert_near(real_at(after, 4, n * width + i), want, 0.0);
-        }
+    const int64_t width = dim(after, 2, 1), first = before->call.attr[0];
+    for (int64_t n = 0; n < dim(after, 2, 0); n++) {
+        const bool is_here = ids[n] >= first && ids[n] < first + dim(before, 1, 0);
+        n_here += is_here;
+        n_elsewhere += !is_here;
+        for (int64_t i = 0; i < width; i++)
+            assert_near(real_at(after, 2, n * width + i),
+                        is_here ? real_at(before, 1, (ids[n] - first) * width + i) : 0.0, 0.0);
     }
+}
+
+static void check_positions(const kernel_case *before, const kernel_case *after)
+{
+    const int64_t width = dim(after, 0, 1);
+    const int64_t first = first_position(&before->call.arg[2]);
+    for (int64_t e = 0; e < kernel_case_arg_elems(after, 0); e++) {
+        const int64_t at = first + (before->call.attr[1] + e / width) % before->call.attr[0];
+        assert_near(real_at(after, 0, e),
+                    real_at(before, 0, e) + real_at(before, 1, at * width + e % width), 0.0);
+    }
+}
+
+static void check_bias(const kernel_case *before, const kernel_case *after)
+{
+    for (int64_t e = 0; e < kernel_case_arg_elems(after, 0); e++)
+        assert_near(real_at(after, 0, e),
+                    real_at(before, 0, e) + real_at(before, 1, e % dim(after, 1, 0)), 0.0);
 }
 
 /* Pair p is x[p], x[p + half], or x[2 p], x[2 p + 1]; turned by the angle of the position;
@@ -240,7 +258,11 @@ static void check_rope(const kernel_case *before, const kernel_case *after)
 static void test_tables(void **state)
 {
     (void)state;
+    n_here = n_elsewhere = 0;
     for_each_case(ECH_OP_EMBED, check_embed);
+    assert_true(n_here > 0 && n_elsewhere > 0);
+    for_each_case(ECH_OP_POSITIONS, check_positions);
+    for_each_case(ECH_OP_BIAS, check_bias);
     for_each_case(ECH_OP_ROPE, check_rope);
 }
 
@@ -346,7 +368,7 @@ static void check_dropout(const kernel_case *before, const kernel_case *after)
     const int64_t width = dim(before, 0, 1);
     int64_t n_dropped = 0;
     for (int64_t e = 0; e < kernel_case_arg_elems(before, 0); e++) {
-        const int64_t n = e / width;
+        const int64_t n = c->attr[2] + e / width;
         const int64_t row = c->rng.row0 + n / c->attr[0];
         const int64_t element = (row * c->attr[0] + n % c->attr[0]) * width + e % width;
         const bool is_kept = (double)ech_rng_u32(&key, (uint64_t)element) >= c->real[0] * 0x1p32;
@@ -385,6 +407,36 @@ static void test_no_dropout_needs_no_step(void **state)
     assert_memory_equal(x, y, sizeof x);
 }
 
+/* --- keys and values of copied groups --- */
+
+/* Three groups of one query head, E = 2: groups 1 to 3 of the pairs 0 1 | 2 3, so the first holds
+ * key/value head 0, the next two hold head 1.  What is queries' is neither read nor written. */
+static void test_kv_fold_and_spread_by_hand(void **state)
+{
+    (void)state;
+    double dw[3][3][2] = {
+        {{9, 9}, {1, 2}, {3, 4}}, {{9, 9}, {5, 6}, {7, 8}}, {{9, 9}, {10, 20}, {30, 40}}};
+    double sum[3][2][2];
+    const double folded[3][2][2] = {{{1, 2}, {3, 4}}, {{15, 26}, {37, 48}}, {{0, 0}, {0, 0}}};
+    const double spread[3][3][2] = {
+        {{9, 9}, {1, 2}, {3, 4}}, {{9, 9}, {15, 26}, {37, 48}}, {{9, 9}, {15, 26}, {37, 48}}};
+    ech_kernel_call c = {.kind = ECH_OP_KV_FOLD,
+                         .n_args = 2,
+                         .arg = {{dw, ECH_F64, 3, {3, 3, 2}}, {sum, ECH_F64, 3, {3, 2, 2}}},
+                         .attr = {1, 2},
+                         .threads = 1};
+    memset(sum, 0x5a, sizeof sum);
+    ech_kernel_set_ref()->kernel[ECH_OP_KV_FOLD](&c);
+    assert_memory_equal(sum, folded, sizeof sum);
+    c = (ech_kernel_call){.kind = ECH_OP_KV_SPREAD,
+                          .n_args = 2,
+                          .arg = {{sum, ECH_F64, 3, {3, 2, 2}}, {dw, ECH_F64, 3, {3, 3, 2}}},
+                          .attr = {1, 2},
+                          .threads = 1};
+    ech_kernel_set_ref()->kernel[ECH_OP_KV_SPREAD](&c);
+    assert_memory_equal(dw, spread, sizeof dw);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_activations_at_known_points),
         cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_kv_fold_and_spread_by_hand),
         cmocka_unit_test(test_no_dropout_needs_no_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,20 +7,16 @@
 /* A layout by hand: tp innermost, then cp, dp, pp. */
 static ech_layout mesh(int tp, int cp, int dp, int pp)
 {
-    ech_layout l = ech_layout_data_parallel(1);
-    l.world = tp * cp * dp * pp;
-    l.degree[ECH_AXIS_TP] = tp;
-    l.degree[ECH_AXIS_CP] = cp;
-    l.degree[ECH_AXIS_DP] = dp;
-    l.degree[ECH_AXIS_PP] = pp;
-    l.degree[ECH_AXIS_WORLD] = l.world;
+    ech_layout l;
+    const ech_layout_spec spec = {.tp = tp, .cp = cp, .dp = dp, .pp = pp, .kv_share = 1};
+    assert_int_equal(ech_layout_make(&spec, &l), ECH_OK);
     return l;
 }
 
 static void test_axis_names(void **state)
 {
-    static const char *const names[] = {"dp", "edp", "hsdp", "tp",   "pp",
-                                        "cp", "ep",  "tied", "world"};
+    static const char *const names[] = {"dp", "edp", "hsdp", "tp",   "kv",
+                                        "pp", "cp",  "ep",   "tied", "world"};
     (void)state;
     assert_int_equal(sizeof names / sizeof names[0], ECH_N_AXES);
     for (int a = 0; a < ECH_N_AXES; a++)
@@ -98,7 +94,7 @@ static void check_groups(const ech_layout *l, ech_axis axis)
             assert_int_equal(ech_layout_group(l, members[i], axis, theirs), i);
             assert_memory_equal(members, theirs, (size_t)l->degree[axis] * sizeof members[0]);
             ech_layout_coords(l, members[i], other);
-            for (int k = 0; k < 4; k++)
+            for (int k = 0; k < ECH_MESH_AXES; k++)
                 assert_int_equal(other[l->order[k]], l->order[k] == axis ? i : mine[l->order[k]]);
         }
     }
@@ -115,10 +111,71 @@ static void test_groups_deal_out_the_world(void **state)
         for (int a = 0; a < 4; a++)
             check_groups(&l, axes[a]);
         l.order[0] = ECH_AXIS_PP; /* another order: pipeline innermost */
-        l.order[3] = ECH_AXIS_TP;
+        l.order[4] = ECH_AXIS_TP;
         for (int a = 0; a < 4; a++)
             check_groups(&l, axes[a]);
     }
+}
+
+static bool runs_share_a_node(const ech_layout *l, ech_axis axis, int k)
+{
+    for (int rank = 0; rank < l->world; rank++) {
+        int m[64];
+        (void)ech_layout_group(l, rank, axis, m);
+        for (int i = 0; i < l->degree[axis]; i++)
+            if (m[i] / l->node_ranks != m[i / k * k] / l->node_ranks)
+                return false;
+    }
+    return true;
+}
+
+/* The longest runs, by looking at every member of every group. */
+static int node_run(const ech_layout *l, ech_axis axis)
+{
+    const int g = l->degree[axis];
+    for (int k = g; k > 1; k--)
+        if (g % k == 0 && runs_share_a_node(l, axis, k))
+            return k < g ? k : 1;
+    return 1;
+}
+
+static void test_neighbours_on_a_node(void **state)
+{
+    static const int degrees[][5] = {/* tp cp dp pp shard_group */
+                                     {1, 1, 12, 1, 0}, {2, 1, 12, 1, 6}, {2, 3, 4, 1, 2},
+                                     {4, 1, 6, 2, 3},  {1, 1, 8, 3, 4},  {3, 1, 8, 1, 0}};
+    int more_than_one = 0;
+    (void)state;
+    for (size_t d = 0; d < sizeof degrees / sizeof degrees[0]; d++)
+        for (int order = 0; order < 2; order++)
+            for (int node = 1; node <= 48; node++) {
+                ech_layout_spec s = {.tp = degrees[d][0],
+                                     .cp = degrees[d][1],
+                                     .pp = degrees[d][3],
+                                     .dp = degrees[d][2],
+                                     .shard_group = degrees[d][4],
+                                     .kv_share = degrees[d][0] > 3 ? 2 : 1,
+                                     .order = {ECH_AXIS_DP, ECH_AXIS_TP, ECH_AXIS_PP, ECH_AXIS_CP},
+                                     .node_ranks = node};
+                ech_layout l;
+                if (order == 0)
+                    memset(s.order, 0, sizeof s.order);
+                if (s.tp * s.cp * s.pp * s.dp % node != 0) {
+                    assert_fails(ech_layout_make(&s, &l), ECH_E_CONFIG, "do not make up");
+                    continue;
+                }
+                assert_ok(ech_layout_make(&s, &l));
+                assert_int_equal(l.node_ranks, node);
+                for (int a = 0; a < ECH_N_AXES; a++) {
+                    assert_int_equal(ech_layout_node_run(&l, (ech_axis)a),
+                                     node_run(&l, (ech_axis)a));
+                    more_than_one += node_run(&l, (ech_axis)a) > 1;
+                }
+                s.node_ranks = 0; /* one node */
+                assert_ok(ech_layout_make(&s, &l));
+                assert_int_equal(ech_layout_node_run(&l, ECH_AXIS_DP), 1);
+            }
+    assert_true(more_than_one > 50);
 }
 
 static void test_default_trees(void **state)
@@ -181,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_coordinates_by_hand),
         cmocka_unit_test(test_groups_by_hand),
         cmocka_unit_test(test_groups_deal_out_the_world),
+        cmocka_unit_test(test_neighbours_on_a_node),
         cmocka_unit_test(test_default_trees),
         cmocka_unit_test(test_trees_by_hand),
         cmocka_unit_test(test_splits_cover),

@@ -375,8 +375,11 @@ static void test_roles_that_a_generator_does_not_know(void **state)
     static const block_maker makers[] = {ech_block_embedding, ech_block_attention, ech_block_mlp,
                                          ech_block_head};
     grid_point g;
+    ech_shard_plan plan;
     (void)state;
     point_init(&g, TINY_LLAMA, 2, 1, 8);
+    assert_ok(ech_compile_plan(&g.spec, &plan));
+    g.spec.block.plan = &plan;
     for (size_t k = 0; k < sizeof makers / sizeof makers[0]; k++)
         for (int role = ECH_ROLE_FORWARD; role <= ECH_ROLE_HOST_SCALARS; role++) {
             ech_block block = {0};

@@ -168,6 +168,38 @@ static void test_compiled_programs(void **state)
         }
 }
 
+/* Tensor and sequence parallel, shared heads, state dealt out. */
+static void test_compiled_programs_of_many_ranks(void **state)
+{
+    static const struct {
+        tiny_kind kind;
+        int tp, dp, group, accumulation;
+        ech_shard_policy policy;
+    } rows[] = {{TINY_TIED_LLAMA, 2, 1, 0, 1, {false, false, 0, false, false, 0}},
+                {TINY_QWEN, 4, 1, 0, 1, {true, true, 0, false, false, 0}},
+                {TINY_LLAMA, 1, 2, 0, 2, {false, false, 1, false, false, 0}},
+                {TINY_GPT2, 3, 2, 0, 2, {true, false, 2, true, false, 0}},
+                {TINY_LLAMA, 2, 4, 2, 2, {true, false, 3, true, true, 1}}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tiny_run run;
+        tiny_spec spec = tiny_spec_default();
+        spec.kind = rows[i].kind;
+        spec.tp = rows[i].tp;
+        spec.dp = rows[i].dp;
+        spec.shard_group = rows[i].group;
+        spec.accumulation = rows[i].accumulation;
+        spec.policy = rows[i].policy;
+        spec.rows = 2;
+        spec.seq = 6;
+        spec.optim = ECH_UPDATE_ADAMW;
+        tiny_start(&spec, &run);
+        check_order(&run.session->train, ECH_DEPS_ON_SLOTS);
+        check_order(&run.session->train, ECH_DEPS_ON_ADDRESSES);
+        tiny_stop(&run);
+    }
+}
+
 /* out[0, n) = x[0, n), n in a cell that an op writes before and another after. */
 static void test_extents_are_read(void **state)
 {
@@ -261,6 +293,20 @@ static void small(flight *f, ech_op_kind kind, int request)
     const ech_placement i = ech_placement_invariant();
     (void)HAND_ADD(&f->p, comm(kind, request), {f->x, 0, 4, i},
                    {f->gathered, 8 * (request & 1), 8, i}, {f->sum, 4 * (request & 1), 4, i});
+}
+
+/* x[0, 8) summed into this rank's half of it, which lands in y from `at`. */
+static void scatter(flight *f, ech_op_kind kind, int64_t at)
+{
+    const ech_placement i = ech_placement_invariant();
+    (void)HAND_ADD(&f->p, comm(kind, 0), {f->x, 0, 8, i}, {f->y, at, 4, i}, {f->staging, 0, 16, i});
+}
+
+/* x[0, 4) of every rank into y[4, 12). */
+static void gather(flight *f, ech_op_kind kind)
+{
+    const ech_placement i = ech_placement_invariant();
+    (void)HAND_ADD(&f->p, comm(kind, 0), {f->x, 0, 4, i}, {f->y, 4, 8, i});
 }
 
 static void copy(flight *f, int from, int64_t at, int to, int64_t at_to)
@@ -368,6 +414,76 @@ static void test_bytes_sent_twice_are_held_by_the_first_too(void **state)
     assert_order_fails(&f, "item 3 (hand-written copy)", "started by item 0");
 }
 
+/* A share that is dealt out may land anywhere, also within what it is dealt from; what was there is
+ * read until the wait, the share itself is written. */
+static void test_shares_in_flight(void **state)
+{
+    flight f;
+    (void)state;
+    flight_init(&f);
+    scatter(&f, ECH_OP_REDUCE_SCATTER_START, 4);
+    copy(&f, f.x, 2, f.sum, 0);
+    copy(&f, f.y, 2, f.sum, 2);
+    scatter(&f, ECH_OP_REDUCE_SCATTER_WAIT, 4);
+    copy(&f, f.y, 4, f.x, 0);
+    assert_order_holds(&f);
+    for (int write = 0; write < 2; write++) {
+        flight_init(&f);
+        scatter(&f, ECH_OP_REDUCE_SCATTER_START, 4);
+        copy(&f, write ? f.sum : f.y, 4, write ? f.x : f.sum, write ? 6 : 0);
+        scatter(&f, ECH_OP_REDUCE_SCATTER_WAIT, 4);
+        assert_order_fails(&f, "item 1 (hand-written copy)", "op reduce_scatter_start");
+    }
+    flight_init(&f);
+    scatter(&f, ECH_OP_REDUCE_SCATTER_START, 4);
+    scatter(&f, ECH_OP_REDUCE_SCATTER_WAIT, 6);
+    assert_order_fails(&f, "op reduce_scatter_wait over dp waits for another message", "item 0");
+}
+
+/* In place: shares stand within the whole, each rank's at its own coordinate. */
+static void test_shares_in_place(void **state)
+{
+    flight f;
+    const ech_placement i = ech_placement_invariant();
+    (void)state;
+    for (int touches = 0; touches < 2; touches++) {
+        flight_init(&f);
+        for (int w = 0; w < 2; w++) {
+            const ech_op_kind kind = w ? ECH_OP_ALL_GATHER_WAIT : ECH_OP_ALL_GATHER_START;
+            const int item = HAND_ADD(&f.p, comm(kind, 0), {f.x, 0, 4, i}, {f.x, 0, 8, i});
+            ech_block *b = &f.p.block[f.p.item[item].block];
+            b->op[0].arg[0].shift = (ech_shift){ECH_AXIS_DP, 32};
+            b->region_bytes[ECH_REGION_IN] = 64;
+            if (!w)
+                copy(&f, f.x, touches ? 7 : 8, f.y, 0);
+        }
+        if (touches)
+            assert_order_fails(&f, "item 1 (hand-written copy)", "op all_gather_start");
+        else
+            assert_order_holds(&f);
+    }
+}
+
+static void test_what_is_gathered_in_flight(void **state)
+{
+    flight f;
+    (void)state;
+    flight_init(&f);
+    gather(&f, ECH_OP_ALL_GATHER_START);
+    copy(&f, f.x, 1, f.sum, 0);
+    copy(&f, f.y, 2, f.sum, 2);
+    gather(&f, ECH_OP_ALL_GATHER_WAIT);
+    copy(&f, f.y, 10, f.x, 0);
+    assert_order_holds(&f);
+    for (int write = 0; write < 2; write++) {
+        flight_init(&f);
+        gather(&f, ECH_OP_ALL_GATHER_START);
+        copy(&f, write ? f.sum : f.y, 10, write ? f.x : f.sum, write ? 3 : 0);
+        gather(&f, ECH_OP_ALL_GATHER_WAIT);
+        assert_order_fails(&f, "item 1 (hand-written copy)", "op all_gather_start");
+    }
+}
+
 static void test_a_wait_needs_a_start(void **state)
 {
     flight f;
@@ -419,7 +535,7 @@ static void test_a_wait_stands_for_what_was_started(void **state)
     assert_order_fails(&f, "waits for another message", "item 0 (hand-written all_reduce_start)");
     flight_init(&f);
     reduce(&f, ECH_OP_ALL_REDUCE_START, 0, 4, 8);
-    reduce(&f, ECH_OP_REDUCE_SCATTER_WAIT, 0, 4, 8);
+    scatter(&f, ECH_OP_REDUCE_SCATTER_WAIT, 4);
     assert_order_fails(&f, "op reduce_scatter_wait over dp waits for another message",
                        "op all_reduce_start");
     flight_init(&f);
@@ -467,6 +583,7 @@ int main(void)
         cmocka_unit_test(test_random_programs),
         cmocka_unit_test(test_reuse_orders_strangers),
         cmocka_unit_test(test_compiled_programs),
+        cmocka_unit_test(test_compiled_programs_of_many_ranks),
         cmocka_unit_test(test_extents_are_read),
         cmocka_unit_test(test_an_edge_is_dropped_alone),
         cmocka_unit_test(test_bytes_in_flight_are_not_read),
@@ -475,6 +592,9 @@ int main(void)
         cmocka_unit_test(test_neighbours_of_bytes_in_flight_are_free),
         cmocka_unit_test(test_bytes_that_are_sent_may_be_read),
         cmocka_unit_test(test_bytes_sent_twice_are_held_by_the_first_too),
+        cmocka_unit_test(test_shares_in_flight),
+        cmocka_unit_test(test_shares_in_place),
+        cmocka_unit_test(test_what_is_gathered_in_flight),
         cmocka_unit_test(test_a_wait_needs_a_start),
         cmocka_unit_test(test_a_start_needs_a_wait),
         cmocka_unit_test(test_a_request_carries_one_message),

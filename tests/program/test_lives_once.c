@@ -175,6 +175,25 @@ static void test_labels_of_another_micro_batch(void **state)
     tiny_stop(&run);
 }
 
+/* What an op changes it changes once; another op of that kind may stand beside it. */
+static void test_an_op_once_more(void **state)
+{
+    tiny_run run = compiled();
+    ech_program *p = &run.session->train;
+    const int item = program_find(p, "attention backward", 0);
+    const int k = program_find_op(p, item, ECH_OP_LINEAR_WGRAD);
+    ech_block *b = &p->block[p->item[item].block];
+    (void)state;
+    block_insert(b, k + 1, b->op[k]);
+    assert_fails(ech_once_check(p), ECH_E_PROOF, "block 'attention backward': op");
+    assert_non_null(strstr(ech_error_message(), "(linear_wgrad) is op"));
+    b->op[k + 1].arg[2].offset += 8;
+    assert_ok(ech_once_check(p));
+    b->op[k + 1] = b->op[program_find_op(p, item, ECH_OP_ATTENTION_BACKWARD)];
+    assert_ok(ech_once_check(p)); /* the same from the same: nothing is changed twice */
+    tiny_stop(&run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +207,7 @@ int main(void)
         cmocka_unit_test(test_an_item_behind_a_later_segment),
         cmocka_unit_test(test_parameters_of_another_layer),
         cmocka_unit_test(test_labels_of_another_micro_batch),
+        cmocka_unit_test(test_an_op_once_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

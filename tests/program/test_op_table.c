@@ -2,11 +2,12 @@
 /* Every row of the op table: its signature reads, a call that fits it passes, and one that misses
  * it by a size, an argument or an access is refused.  Traffic and FLOPs against closed forms. */
 #include "check.h"
+#include "program/op_law.h"
 #include "program/op_signature.h"
 
 #include <string.h>
 
-enum { SEQ = 3, Q_HEADS = 5, HEAD_DIM = 40, VOCAB = 50 };
+enum { SEQ = 3, Q_HEADS = 5, HEAD_DIM = 40, VOCAB = 50, SHARES = 3 };
 
 /* A size of its own for every label, none equal to another's plus one, as the laws want them. */
 static int64_t size_of(char label)
@@ -28,6 +29,8 @@ static int64_t size_of(char label)
         return HEAD_DIM / 2 - 1;
     case 'x':
         return 2;
+    case 'b':
+        return ECH_SUMSQ_WORDS;
     default:
         return 23 + 2 * (label % 64);
     }
@@ -46,6 +49,42 @@ static ech_operand fitting(const ech_sig_arg *s)
     return a;
 }
 
+/* Sizes that a law fixes. */
+static void fit_laws(ech_op *op)
+{
+    switch (op->kind) {
+    case ECH_OP_XENT_SHARD:
+        op->attr[0] = ech_expr_const(VOCAB);
+        op->arg[2].dim[0].bound = 1;
+        op->arg[2].dim[1].bound = 2;
+        break;
+    case ECH_OP_XENT:
+        op->arg[0].dim[1].bound = 2;
+        break;
+    case ECH_OP_XENT_BACKWARD:
+        op->attr[0] = ech_expr_const(VOCAB);
+        break;
+    case ECH_OP_KV_FOLD:
+        op->arg[1].dim[1].bound = 2;
+        op->arg[0].dim[2].bound = op->arg[1].dim[2].bound = HEAD_DIM;
+        break;
+    case ECH_OP_KV_SPREAD:
+        op->arg[0].dim[1].bound = 2;
+        op->arg[0].dim[2].bound = op->arg[1].dim[2].bound = HEAD_DIM;
+        break;
+    case ECH_OP_REDUCE_SCATTER_START:
+    case ECH_OP_REDUCE_SCATTER_WAIT:
+        op->arg[0].dim[0].bound = SHARES * op->arg[1].dim[0].bound;
+        break;
+    case ECH_OP_ALL_GATHER_START:
+    case ECH_OP_ALL_GATHER_WAIT:
+        op->arg[1].dim[0].bound = SHARES * op->arg[0].dim[0].bound;
+        break;
+    default:
+        break;
+    }
+}
+
 static ech_op fitting_op(ech_op_kind kind)
 {
     const ech_signature sig = ech_signature_read(kind);
@@ -56,7 +95,8 @@ static ech_op fitting_op(ech_op_kind kind)
         if (types && types[i] != 'r' && types[i] != 'a')
             op.arg[i].dtype = types[i] == 'i' ? ECH_I32 : types[i] == 'l' ? ECH_I64 : ECH_F64;
     }
-    op.attr[0] = ech_expr_const(kind == ECH_OP_XENT || kind == ECH_OP_XENT_BACKWARD ? VOCAB : SEQ);
+    op.attr[0] = ech_expr_const(SEQ);
+    fit_laws(&op);
     return op;
 }
 
@@ -64,9 +104,21 @@ static ech_op fitting_op(ech_op_kind kind)
 static bool is_bound(ech_op_kind kind, char label)
 {
     switch (kind) {
-    case ECH_OP_EMBED:
-    case ECH_OP_EMBED_BACKWARD:
-        return label == 'n';
+    case ECH_OP_XENT_SHARD:
+        return label == 'w' || label == 'm';
+    case ECH_OP_XENT:
+        return label == 'm';
+    case ECH_OP_KV_FOLD:
+    case ECH_OP_KV_SPREAD:
+        return label == 'm';
+    case ECH_OP_CLIP:
+    case ECH_OP_SUMSQ:
+        return label == 'b';
+    case ECH_OP_REDUCE_SCATTER_START:
+    case ECH_OP_REDUCE_SCATTER_WAIT:
+    case ECH_OP_ALL_GATHER_START:
+    case ECH_OP_ALL_GATHER_WAIT:
+        return label == 'f' || label == 'p';
     case ECH_OP_ROPE:
         return label == 'n' || label == 'x';
     case ECH_OP_QK_NORM:
@@ -288,12 +340,9 @@ static ech_op resized(const broken *b)
 static void test_laws_between_sizes(void **state)
 {
     static const broken cases[] = {
-        {ECH_OP_EMBED, 0, 0, 4 * SEQ + 1, "tokens must be whole sequences, got 13 and 3"},
-        {ECH_OP_EMBED, 2, 0, SEQ - 1, "a row for every position, got 2 and 3"},
-        {ECH_OP_EMBED_BACKWARD, 0, 0, SEQ - 1, "tokens must be whole sequences"},
-        {ECH_OP_EMBED_BACKWARD, 3, 0, SEQ - 1, "a row for every position"},
-        {ECH_OP_DROPOUT, 0, 0, 4 * SEQ - 1, "tokens must be whole sequences"},
-        {ECH_OP_ROPE, 0, 0, SEQ + 1, "tokens must be whole sequences"},
+        {ECH_OP_POSITIONS, 1, 0, SEQ - 1, "a row for every position, got 2 and 3"},
+        {ECH_OP_POSITIONS_BACKWARD, 1, 0, SEQ - 1, "a row for every position"},
+        {ECH_OP_ROPE, 0, 0, 4 * SEQ + 1, "tokens must be whole sequences, got 13 and 3"},
         {ECH_OP_ROPE, 1, 0, SEQ - 1, "a row for every position"},
         {ECH_OP_ROPE, 1, 1, HEAD_DIM / 2 + 1, "no more is rotated than a head has, got 42 and 40"},
         {ECH_OP_ROPE, 1, 2, 1, "the table holds cosine and sine"},
@@ -312,8 +361,20 @@ static void test_laws_between_sizes(void **state)
         {ECH_OP_QK_NORM_BACKWARD, 3, 2, Q_HEADS + 2, "one norm a query head and key"},
         {ECH_OP_SWIGLU, 0, 1, 3, "gate and up"},
         {ECH_OP_SWIGLU_BACKWARD, 0, 1, 1, "gate and up"},
-        {ECH_OP_XENT, 0, 1, VOCAB - 1, "a column for every token, got 49 and 50"},
-        {ECH_OP_XENT_BACKWARD, 0, 1, VOCAB - 1, "a column for every token"},
+        {ECH_OP_XENT_SHARD, 2, 0, 2, "one share of the vocabulary a rank"},
+        {ECH_OP_XENT_SHARD, 2, 1, 3, "a log-sum and a logit a token"},
+        {ECH_OP_XENT, 0, 1, 1, "a log-sum and a logit a token"},
+        {ECH_OP_KV_FOLD, 0, 1, 2, "query heads, a key and a value"},
+        {ECH_OP_KV_FOLD, 1, 1, 3, "a key and a value, got 3 and 2"},
+        {ECH_OP_KV_SPREAD, 1, 1, 2, "query heads, a key and a value"},
+        {ECH_OP_KV_SPREAD, 0, 1, 1, "a key and a value"},
+        {ECH_OP_SUMSQ, 1, 0, ECH_SUMSQ_WORDS + 1, "an exact sum has so many words"},
+        {ECH_OP_SUMSQ, 2, 0, ECH_SUMSQ_WORDS - 1, "an exact sum has so many words"},
+        {ECH_OP_CLIP, 0, 0, ECH_SUMSQ_WORDS - 1, "an exact sum has so many words"},
+        {ECH_OP_REDUCE_SCATTER_START, 0, 0, SHARES * 71 + 1, "the whole must be equal shares"},
+        {ECH_OP_REDUCE_SCATTER_WAIT, 1, 0, 0, "the whole must be equal shares"},
+        {ECH_OP_ALL_GATHER_START, 0, 0, 2, "the whole must be equal shares"},
+        {ECH_OP_ALL_GATHER_WAIT, 1, 0, 1, "the whole must be equal shares"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -354,13 +415,115 @@ static void test_only_the_leading_dimension_has_an_extent(void **state)
     }
 }
 
+/* A kernel takes each cell for what it is. */
+static void test_cells_are_told_apart(void **state)
+{
+    static const struct {
+        ech_op_kind kind;
+        int arg;
+        ech_cell right, wrong;
+        const char *says;
+    } rows[] = {
+        {ECH_OP_ADAMW, 4, ECH_CELL_LR, ECH_CELL_CLIP, "argument 4 is cell CLIP, wanted LR"},
+        {ECH_OP_ADAMW, 6, ECH_CELL_UPDATES, ECH_CELL_STEP, "is cell STEP, wanted UPDATES"},
+        {ECH_OP_SGD, 3, ECH_CELL_CLIP, ECH_CELL_LR, "argument 3 is cell LR, wanted CLIP"},
+        {ECH_OP_LOSS_SEED, 0, ECH_CELL_TOKENS, ECH_CELL_TOKENS_LOCAL, "wanted TOKENS"},
+        {ECH_OP_XENT_BACKWARD, 3, ECH_CELL_LOSS_SEED, ECH_CELL_LOSS_SCALE, "wanted LOSS_SEED"},
+        {ECH_OP_CLIP, 4, ECH_CELL_GRAD_SQ, ECH_CELL_LOSS, "is cell LOSS, wanted GRAD_SQ"},
+        {ECH_OP_ROPE, 2, ECH_CELL_POSITION, ECH_CELL_NEW_TOKENS, "wanted POSITION"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ech_op op = fitting_op(rows[i].kind);
+        op.arg[rows[i].arg].region = ECH_REGION_SCALARS;
+        op.arg[rows[i].arg].offset = 8 * (size_t)rows[i].right;
+        assert_ok(ech_op_check_shape(&op));
+        op.arg[rows[i].arg].offset = 8 * (size_t)rows[i].wrong;
+        assert_fails(ech_op_check_shape(&op), ECH_E_PROOF, rows[i].says);
+    }
+}
+
+static void test_copies_have_a_sum(void **state)
+{
+    ech_op op = fitting_op(ECH_OP_SUMSQ);
+    (void)state;
+    op.attr[6] = ech_expr_const(9);
+    assert_ok(ech_op_check_shape(&op));
+    op.arg[2].region = ECH_REGION_NONE;
+    assert_fails(ech_op_check_shape(&op), ECH_E_PROOF, "range 1 has copies, but there is no sum");
+}
+
+/* --- first indices --- */
+
+/* Where the share of a rank begins follows from its size and the axis over which it is dealt out. */
+static void test_shares_begin_where_they_stand(void **state)
+{
+    static const struct {
+        ech_op_kind kind;
+        int attr, arg, dim;
+        ech_index_map map;
+        ech_axis axis;
+        int64_t share;
+    } rows[] = {
+        {ECH_OP_EMBED, 0, 1, 0, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_EMBED_BACKWARD, 0, 2, 0, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_POSITIONS, 1, 0, 0, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_POSITIONS_BACKWARD, 1, 0, 0, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_DROPOUT, 2, 0, 0, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_ATTENTION, 3, 0, 1, ECH_MAP_HEAD_GROUP, ECH_AXIS_TP, 101 * Q_HEADS},
+        {ECH_OP_ATTENTION_BACKWARD, 3, 0, 1, ECH_MAP_HEAD_GROUP, ECH_AXIS_TP, 101 * Q_HEADS},
+        {ECH_OP_XENT_SHARD, 1, 0, 1, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_XENT_BACKWARD, 1, 0, 1, ECH_MAP_CONTIGUOUS, ECH_AXIS_TP, 0},
+        {ECH_OP_SUMSQ, 0, 0, 0, ECH_MAP_FLAT, ECH_AXIS_DP, 0},
+        {ECH_OP_ADAMW, 0, 0, 0, ECH_MAP_FLAT, ECH_AXIS_DP, 0},
+        {ECH_OP_SGD, 0, 0, 0, ECH_MAP_FLAT, ECH_AXIS_DP, 0},
+    };
+    ech_layout l = ech_layout_data_parallel(3);
+    (void)state;
+    l.degree[ECH_AXIS_TP] = 4;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ech_op op = fitting_op(rows[i].kind);
+        ech_operand *a = &op.arg[rows[i].arg];
+        const int64_t share = rows[i].share ? rows[i].share : a->dim[rows[i].dim].bound;
+        ech_expr *at = &op.attr[rows[i].attr];
+        a->place.over[rows[i].axis] = ech_place_sharded(rows[i].dim, rows[i].map);
+        *at = ech_expr_binary(ECH_EXPR_MUL, ech_expr_coord(rows[i].axis), ech_expr_const(share));
+        assert_ok(ech_op_check_first(&op, &l));
+        at->node[1].value++;
+        assert_fails(ech_op_check_first(&op, &l), ECH_E_PROOF, "at coordinate 1 of");
+        at->node[1].value--;
+        at->node[0].value = rows[i].axis == ECH_AXIS_TP ? ECH_AXIS_DP : ECH_AXIS_TP;
+        assert_fails(ech_op_check_first(&op, &l), ECH_E_PROOF, ech_op_name(op.kind));
+        *at = ech_expr_const(0);
+        assert_fails(ech_op_check_first(&op, &l), ECH_E_PROOF, "says 0");
+        a->place.over[rows[i].axis] = ech_place_of(ECH_PLACE_INVARIANT); /* whole: from the start */
+        assert_ok(ech_op_check_first(&op, &l));
+    }
+}
+
 /* --- traffic --- */
 
-static ech_op message(ech_op_kind kind, ech_dtype dtype, int64_t elems)
+static bool has_share(ech_op_kind kind)
 {
-    ech_op op = {.kind = kind, .n_args = 1};
-    op.arg[0] = (ech_operand){.region = ECH_REGION_IN, .dtype = dtype, .rank = 1};
-    op.arg[0].dim[0] = (ech_dim){elems, ECH_EXTENT_BOUND};
+    return kind == ECH_OP_REDUCE_SCATTER_START || kind == ECH_OP_ALL_GATHER_START;
+}
+
+/* What is dealt out in equal shares is a multiple of them. */
+static int64_t whole(ech_op_kind kind, int64_t elems, int n)
+{
+    return has_share(kind) ? (elems + n - 1) / n * n : elems;
+}
+
+static ech_op message(ech_op_kind kind, ech_dtype dtype, int64_t elems, int n)
+{
+    ech_op op = {.kind = kind, .n_args = has_share(kind) ? 2 : 1};
+    const int full = kind == ECH_OP_ALL_GATHER_START;
+    for (int i = 0; i < op.n_args; i++) {
+        const int64_t all = whole(kind, elems, n);
+        op.arg[i] = (ech_operand){.region = ECH_REGION_IN, .dtype = dtype, .rank = 1};
+        op.arg[i].dim[0] =
+            (ech_dim){i == full || !has_share(kind) ? all : all / n, ECH_EXTENT_BOUND};
+    }
     return op;
 }
 
@@ -398,21 +561,22 @@ static void test_traffic_is_the_sum_of_messages(void **state)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
             for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
                 for (int n = 2; n <= 7; n++) {
-                    const ech_op op = message(kinds[k], types[t], sizes[s]);
+                    const ech_op op = message(kinds[k], types[t], sizes[s], n);
+                    const int64_t elems = whole(kinds[k], sizes[s], n);
                     const int64_t bytes = (int64_t)ech_dtype_bytes(types[t]);
                     int64_t all = 0;
                     for (int me = 0; me < n; me++) {
                         const ech_traffic got = ech_op_traffic(&op, n, me);
-                        assert_int_equal(got.payload_bytes, bytes * sizes[s]);
+                        assert_int_equal(got.payload_bytes, bytes * elems);
                         assert_int_equal(got.wire_bytes,
-                                         bytes * expected_wire(kinds[k], sizes[s], n, me));
+                                         bytes * expected_wire(kinds[k], elems, n, me));
                         all += got.wire_bytes;
                     }
                     if (kinds[k] == ECH_OP_ALL_REDUCE_START)
-                        assert_int_equal(all, 2 * bytes * sizes[s] * (n - 1));
+                        assert_int_equal(all, 2 * bytes * elems * (n - 1));
                     if (kinds[k] == ECH_OP_REDUCE_SCATTER_START ||
                         kinds[k] == ECH_OP_ALL_GATHER_START)
-                        assert_int_equal(all, bytes * sizes[s] * (n - 1));
+                        assert_int_equal(all, bytes * elems * (n - 1));
                 }
 }
 
@@ -420,7 +584,7 @@ static void test_alone_sends_nothing(void **state)
 {
     (void)state;
     for (int k = 0; k < ECH_N_OPS; k++) {
-        const ech_op op = message((ech_op_kind)k, ECH_F64, 100);
+        const ech_op op = message((ech_op_kind)k, ECH_F64, 100, 1);
         if (k != ECH_OP_SEND_START)
             assert_int_equal(ech_op_traffic(&op, 1, 0).wire_bytes, 0);
     }
@@ -509,6 +673,9 @@ int main(void)
         cmocka_unit_test(test_wrong_types_are_refused),
         cmocka_unit_test(test_any_shape_is_one_shape),
         cmocka_unit_test(test_laws_between_sizes),
+        cmocka_unit_test(test_cells_are_told_apart),
+        cmocka_unit_test(test_copies_have_a_sum),
+        cmocka_unit_test(test_shares_begin_where_they_stand),
         cmocka_unit_test(test_sequences_have_a_length),
         cmocka_unit_test(test_only_the_leading_dimension_has_an_extent),
         cmocka_unit_test(test_traffic_is_the_sum_of_messages),

@@ -52,6 +52,15 @@ static ech_op *first_op(ech_program *p, const char *block, ech_op_kind kind)
     return &p->block[p->item[i].block].op[k];
 }
 
+/* The first one that adds anything; before it stands the one that makes zeros. */
+static int norm_of_embedding(const ech_program *p)
+{
+    int i = program_find(p, "gradient norm", 0);
+    while (program_find_op(p, i, ECH_OP_SUMSQ) < 0)
+        i++;
+    return i;
+}
+
 static const hand_op copy = {.kind = ECH_OP_COPY, .request = -1};
 
 /* --- reductions --- */
@@ -65,8 +74,8 @@ static void test_a_gradient_reduced_twice(void **state)
     (void)state;
     program_insert(p, wait + 1, p->item[start]);
     program_insert(p, wait + 2, p->item[wait]);
-    refused(&run, "all-reduce of layer 1: start), op all_reduce_start", "I over dp, wanted P",
-            "reduced twice");
+    refused(&run, "(all-reduce of layer 1: start, layer 1), op all_reduce_start",
+            "I over dp, wanted P", "reduced twice");
 }
 
 static void test_a_gradient_not_reduced(void **state)
@@ -80,7 +89,7 @@ static void test_a_gradient_not_reduced(void **state)
             "P over dp, wanted I: it was not reduced there");
 }
 
-/* With a norm that looks at the embedding only, the update itself says so. */
+/* With a norm that does not look at the layer, the update itself says so. */
 static void test_a_gradient_not_reduced_before_its_update(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
@@ -88,8 +97,7 @@ static void test_a_gradient_not_reduced_before_its_update(void **state)
     (void)state;
     program_remove(p, program_find(p, "all-reduce of layer 1: wait", 0));
     program_remove(p, program_find(p, "all-reduce of layer 1: start", 0));
-    first_op(p, "gradient norm", ECH_OP_SUMSQ)->arg[0].dim[0].bound =
-        run.session->canon.unit_elems[0];
+    program_remove(p, item_of(p, "gradient norm", 1));
     refused(&run, "layer update, layer 1), op adamw, argument 1", "P over dp, wanted I",
             "written by");
 }
@@ -129,7 +137,7 @@ static void test_the_norm_before_the_reduction(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     ech_program *p = &run.session->train;
-    const int norm = program_find(p, "gradient norm", 0);
+    const int norm = norm_of_embedding(p);
     const ech_item item = p->item[norm];
     (void)state;
     program_remove(p, norm);
@@ -199,7 +207,7 @@ static void test_tokens_not_summed_before_the_seed(void **state)
     tiny_run run = compiled(TINY_LLAMA);
     ech_program *p = &run.session->train;
     (void)state;
-    program_remove(p, program_find(p, "sum of cells: wait", 0));
+    program_remove(p, program_find(p, "sum of tokens: wait", 0));
     refused(&run, "(loss seed), op loss_seed, argument 0", "'scalars'", "nobody has written");
 }
 
@@ -225,8 +233,7 @@ static void test_a_cell_that_the_host_reads_too_early(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     ech_program *p = &run.session->train;
-    const char *wait = "sum of cells: wait";
-    int i = program_find(p, wait, program_find(p, wait, 0) + 1); /* after that of the tokens */
+    int i = program_find(p, "loss sum", 0);
     (void)state;
     assert_true(i > 0);
     p->item[i].segment = ECH_SEGMENT_COMMIT;
@@ -241,13 +248,13 @@ static void test_a_loss_that_is_not_summed(void **state)
     tiny_run run = compiled(TINY_LLAMA);
     ech_program *p = &run.session->train;
     (void)state;
-    for (int w = 0; w < 2; w++) {
-        const char *name = w ? "sum of cells: start" : "sum of cells: wait";
-        program_remove(p, program_find(p, name, program_find(p, name, 0) + 1));
-    }
     const int i = program_find(p, "loss sum", 0);
-    first_op(p, "loss sum", ECH_OP_SUM_CELLS)->arg[1].offset = 8 * ECH_CELL_LOSS;
+    ech_block *b = &p->block[p->item[i].block];
     assert_int_equal(p->item[i].segment, ECH_SEGMENT_REDUCE);
+    assert_int_equal(b->op[2].arg[2].offset, 8 * ECH_CELL_LOSS);
+    block_remove(b, 2); /* start and wait of its sum */
+    block_remove(b, 1);
+    b->op[0].arg[1].offset = 8 * ECH_CELL_LOSS;
     refused(&run, "the host reads cell LOSS", "it is P over dp", "program 'train'");
 }
 
@@ -255,11 +262,16 @@ static void test_a_norm_that_is_never_computed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     ech_program *p = &run.session->train;
-    const int i = program_find(p, "gradient norm", 0);
-    ech_block *b = program_own_block(p, i);
+    const int i = program_find(p, "gradient norm and clip", 0);
+    const int k = program_find_op(p, i, ECH_OP_CLIP);
+    ech_block *b = &p->block[p->item[i].block];
+    const ech_op clip = b->op[k];
+    ech_op factor = {.kind = ECH_OP_COPY, .n_args = 2}; /* from another cell */
     (void)state;
-    block_remove(b, program_find_op(p, i, ECH_OP_SUMSQ));
-    b->op[1].arg[0] = b->op[1].arg[1]; /* the clip factor from another cell */
+    b->op[k] = (ech_op){.kind = ECH_OP_ZERO, .n_args = 1, .arg = {clip.arg[4]}};
+    factor.arg[0] = clip.arg[3];
+    factor.arg[1] = clip.arg[5];
+    block_insert(b, k, factor);
     refused(&run, "the host reads cell GRAD_SQ", "nothing was added to its zero", "train");
 }
 
@@ -268,8 +280,8 @@ static void test_votes_of_every_axis_are_summed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     (void)state;
-    run.session->train.layout.degree[ECH_AXIS_TP] = 2;
-    refused(&run, "(sum of cells: start), op sum_small_start", "P over tp, wanted I", "'scalars'");
+    run.session->train.layout.degree[ECH_AXIS_HSDP] = 2;
+    refused(&run, "(loss sum), op sum_small_start", "P over hsdp, wanted I", "'scalars'");
 }
 
 /* --- updates --- */
@@ -353,6 +365,113 @@ static void test_an_update_before_the_reduction(void **state)
             "P over dp, wanted I: it was not reduced there");
 }
 
+/* --- norms --- */
+
+static void test_a_gradient_measured_twice(void **state)
+{
+    tiny_run run = compiled(TINY_LLAMA);
+    ech_program *p = &run.session->train;
+    const int i = item_of(p, "gradient norm", 1);
+    (void)state;
+    program_insert(p, i, p->item[i]);
+    refused(&run, "(gradient norm, layer 1), op sumsq, argument 0", "'grads'",
+            "are measured twice in a step");
+}
+
+static void test_a_gradient_never_measured(void **state)
+{
+    tiny_run run = compiled(TINY_LLAMA);
+    ech_program *p = &run.session->train;
+    (void)state;
+    program_remove(p, item_of(p, "gradient norm", 1));
+    refused(&run, "of 'grads'", "layer 1", "are never measured");
+}
+
+static void test_a_norm_after_its_sum_was_read(void **state)
+{
+    tiny_run run = compiled(TINY_LLAMA);
+    ech_program *p = &run.session->train;
+    const int i = program_find(p, "gradient norm and clip", 0);
+    (void)state;
+    program_swap(p, i - 1, i);
+    refused(&run, "(gradient norm), op sumsq, argument 1", "'squares'",
+            "are accumulated into after they were read");
+}
+
+/* --- shares --- */
+
+/* Two ranks of dp that deal out their state; the gradients of three micro-batches each reduced. */
+static tiny_run compiled_shares(int zero_stage)
+{
+    tiny_run run;
+    tiny_spec spec = tiny_spec_default();
+    spec.dp = 2;
+    spec.accumulation = 3;
+    spec.optim = ECH_UPDATE_ADAMW;
+    spec.policy.zero_stage = zero_stage;
+    spec.policy.reduces_each = true;
+    tiny_start(&spec, &run);
+    assert_ok(ech_types_check(&run.session->train));
+    return run;
+}
+
+static void test_updated_parameters_that_are_not_gathered(void **state)
+{
+    tiny_run run = compiled_shares(1);
+    ech_program *p = &run.session->train;
+    (void)state;
+    program_remove(p, program_find(p, "all-gather: wait", 0));
+    program_remove(p, program_find(p, "all-gather: start", 0));
+    refused(&run, "of 'params' are left S(0, flat) over dp", "the next step takes them as I", "");
+}
+
+static void test_a_micro_batch_that_is_not_added(void **state)
+{
+    tiny_run run = compiled_shares(2);
+    ech_program *p = &run.session->train;
+    (void)state;
+    program_remove(p, program_find(p, "gradients of a micro-batch added", 0));
+    refused(&run, "of 'gradients of a micro-batch'", "reduce-scatter", "are never used");
+}
+
+static void test_a_micro_batch_that_is_added_twice(void **state)
+{
+    tiny_run run = compiled_shares(2);
+    ech_program *p = &run.session->train;
+    const int i = program_find(p, "gradients of a micro-batch added", 0);
+    (void)state;
+    program_insert(p, i, p->item[i]);
+    refused(&run, "(gradients of a micro-batch added), op add, argument 1", "reduce-scatter: wait",
+            "are a micro-batch's gradient that is used twice");
+}
+
+static void test_a_micro_batch_in_place_of_those_before(void **state)
+{
+    tiny_run run = compiled_shares(2);
+    ech_program *p = &run.session->train;
+    ech_op *add = first_op(p, "gradients of a micro-batch added", ECH_OP_ADD);
+    (void)state;
+    add->kind = ECH_OP_COPY;
+    add->n_args = 2;
+    add->arg[0] = add->arg[1];
+    add->arg[1] = add->arg[2];
+    refused(&run, "(gradients of a micro-batch added), op copy, argument 1", "'grads'",
+            "are a gradient that is overwritten");
+}
+
+/* A rank's first row of the table, with a table that is dealt out. */
+static void test_a_share_that_begins_elsewhere(void **state)
+{
+    tiny_run run;
+    tiny_spec spec = tiny_spec_default();
+    (void)state;
+    spec.tp = 2;
+    tiny_start(&spec, &run);
+    first_op(&run.session->train, "embedding forward", ECH_OP_EMBED)->attr[0] = ech_expr_const(0);
+    refused(&run, "(embedding forward, micro-batch 0): embed: at coordinate 1 of tp",
+            "its share of argument 1 begins at 64", "attribute 0 says 0");
+}
+
 /* --- reads and writes --- */
 
 static void test_bytes_that_nobody_has_written(void **state)
@@ -382,8 +501,8 @@ static void test_a_gradient_that_nobody_adds_to(void **state)
     const int i = item_of(p, "mlp backward", 1);
     (void)state;
     block_remove(&p->block[p->item[i].block], program_find_op(p, i, ECH_OP_LINEAR_WGRAD));
-    refused(&run, "all-reduce of layer 1: start), op all_reduce_start", "written by item 0",
-            "zeros to which nothing was added");
+    refused(&run, "(all-reduce of layer 1: start, layer 1), op all_reduce_start",
+            "written by item 0", "zeros to which nothing was added");
 }
 
 static void test_a_saved_set_of_another_micro_batch(void **state)
@@ -523,6 +642,19 @@ static void test_a_bias_added_to_a_partial_sum(void **state)
     assert_fails(ech_op_check_placement(&op), ECH_E_PROOF, "declared I over tp, the rule gives P");
 }
 
+/* The same in place, as an op of its own. */
+static void test_a_bias_of_a_partial_sum_in_place(void **state)
+{
+    ech_op op = {.kind = ECH_OP_BIAS, .n_args = 2};
+    (void)state;
+    op.arg[0] = shaped(ECH_REGION_OUT, ECH_READ_WRITE, 6, 4, whole);
+    op.arg[1] = shaped(ECH_REGION_PARAM, ECH_READ, 4, 0, whole);
+    assert_ok(ech_op_check_placement(&op));
+    op.arg[0].place.over[ECH_AXIS_TP] = part;
+    assert_fails(ech_op_check_placement(&op), ECH_E_PROOF, "bias: argument 1 is I over tp");
+    assert_non_null(strstr(ech_error_message(), "it would count once per rank"));
+}
+
 static void test_column_parallel_is_sharded(void **state)
 {
     ech_op op = row_parallel((ech_operand){.region = ECH_REGION_NONE});
@@ -630,14 +762,14 @@ static ech_op on_tokens(ech_op_kind kind, ech_index_map map)
     ech_op op = {.kind = kind, .n_args = sig.n};
     for (int i = 0; i < sig.n; i++) {
         ech_operand *a = &op.arg[i];
-        const bool is_sum = ech_sig_dim(&sig.arg[i], a, 'n') < 0 && sig.arg[i].access != ECH_READ;
         *a = (ech_operand){.region = ECH_REGION_IN,
                            .access = sig.arg[i].access,
                            .rank = sig.arg[i].n_labels,
                            .place = ech_placement_invariant()};
-        if (ech_sig_dim(&sig.arg[i], a, 'n') == 0)
-            a->place.over[ECH_AXIS_CP] = ech_place_sharded(0, map);
-        else if (is_sum)
+        const int tokens = ech_sig_dim(&sig.arg[i], a, 'n');
+        if (tokens >= 0)
+            a->place.over[ECH_AXIS_CP] = ech_place_sharded(tokens, map);
+        else if (sig.arg[i].access != ECH_READ)
             a->place.over[ECH_AXIS_CP] = part;
     }
     return op;
@@ -645,10 +777,8 @@ static ech_op on_tokens(ech_op_kind kind, ech_index_map map)
 
 static void test_tokens_are_gathered_before_attention(void **state)
 {
-    static const ech_op_kind by_sequence[] = {
-        ECH_OP_EMBED,     ECH_OP_EMBED_BACKWARD,     ECH_OP_ROPE,
-        ECH_OP_ATTENTION, ECH_OP_ATTENTION_BACKWARD, ECH_OP_ATTENTION_CACHED,
-        ECH_OP_DROPOUT};
+    static const ech_op_kind by_sequence[] = {ECH_OP_ROPE, ECH_OP_ATTENTION,
+                                              ECH_OP_ATTENTION_BACKWARD, ECH_OP_ATTENTION_CACHED};
     (void)state;
     for (size_t k = 0; k < sizeof by_sequence / sizeof by_sequence[0]; k++) {
         ech_op op = on_tokens(by_sequence[k], ECH_MAP_SEQUENCES);
@@ -670,18 +800,16 @@ static void test_tokens_may_be_anywhere_for_the_others(void **state)
                                            ECH_OP_LINEAR,       ECH_OP_LINEAR_DGRAD,
                                            ECH_OP_LINEAR_WGRAD, ECH_OP_QK_NORM,
                                            ECH_OP_SWIGLU,       ECH_OP_GELU,
-                                           ECH_OP_XENT,         ECH_OP_COUNT_TOKENS};
+                                           ECH_OP_XENT,         ECH_OP_COUNT_TOKENS,
+                                           ECH_OP_EMBED,        ECH_OP_EMBED_BACKWARD,
+                                           ECH_OP_POSITIONS,    ECH_OP_POSITIONS_BACKWARD,
+                                           ECH_OP_DROPOUT};
     (void)state;
     for (size_t k = 0; k < sizeof by_token / sizeof by_token[0]; k++)
         for (ech_index_map map = ECH_MAP_SEQUENCES; map <= ECH_MAP_ZIGZAG; map++) {
             const ech_op op = on_tokens(by_token[k], map);
             assert_ok(ech_op_check_placement(&op));
         }
-    for (int backward = 0; backward < 2; backward++) { /* without positions: token by token */
-        ech_op op = on_tokens(backward ? ECH_OP_EMBED_BACKWARD : ECH_OP_EMBED, ECH_MAP_CONTIGUOUS);
-        op.arg[backward ? 3 : 2].region = ECH_REGION_NONE;
-        assert_ok(ech_op_check_placement(&op));
-    }
 }
 
 int main(void)
@@ -711,6 +839,14 @@ int main(void)
         cmocka_unit_test(test_moments_used_by_two_updates),
         cmocka_unit_test(test_an_update_before_the_clip_factor),
         cmocka_unit_test(test_an_update_before_the_reduction),
+        cmocka_unit_test(test_a_gradient_measured_twice),
+        cmocka_unit_test(test_a_gradient_never_measured),
+        cmocka_unit_test(test_a_norm_after_its_sum_was_read),
+        cmocka_unit_test(test_updated_parameters_that_are_not_gathered),
+        cmocka_unit_test(test_a_micro_batch_that_is_not_added),
+        cmocka_unit_test(test_a_micro_batch_that_is_added_twice),
+        cmocka_unit_test(test_a_micro_batch_in_place_of_those_before),
+        cmocka_unit_test(test_a_share_that_begins_elsewhere),
         cmocka_unit_test(test_bytes_that_nobody_has_written),
         cmocka_unit_test(test_gradients_that_nobody_has_zeroed),
         cmocka_unit_test(test_a_gradient_that_nobody_adds_to),
@@ -721,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_a_parameter_not_marked_replicated),
         cmocka_unit_test(test_a_gradient_declared_whole),
         cmocka_unit_test(test_a_bias_added_to_a_partial_sum),
+        cmocka_unit_test(test_a_bias_of_a_partial_sum_in_place),
         cmocka_unit_test(test_column_parallel_is_sharded),
         cmocka_unit_test(test_a_partial_sum_meets_a_sharded_value),
         cmocka_unit_test(test_a_partial_bias_of_a_whole_value),

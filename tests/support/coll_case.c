@@ -13,6 +13,19 @@ static size_t width(const coll_case *c)
     return ech_dtype_bytes(c->dtype);
 }
 
+static bool has_part(const coll_case *c)
+{
+    return c->kind == ECH_COLL_REDUCE_SCATTER || c->kind == ECH_COLL_ALL_GATHER;
+}
+
+int64_t coll_case_fit(ech_coll_kind kind, int size, int64_t n)
+{
+    const coll_case c = {.kind = kind};
+    while (has_part(&c) && n % size != 0)
+        n++;
+    return n;
+}
+
 /* First element of member i's part of n: the first n % size parts have one more. */
 static int64_t part_begin(const coll_case *c, int i)
 {
@@ -69,12 +82,24 @@ static size_t staging_bytes(const coll_case *c)
     return 0;
 }
 
-static void fill(const coll_case *c, int member, unsigned char *buf)
+static size_t part_bytes(const coll_case *c)
 {
-    if (c->kind == ECH_COLL_ALL_GATHER)
-        put_in(c, member, part_begin(c, member), part_begin(c, member + 1), buf);
+    return has_part(c) ? (size_t)(c->n / c->size) * width(c) : 0;
+}
+
+static unsigned char *own_share(const coll_run *r)
+{
+    return (unsigned char *)r->buf + (size_t)r->member * part_bytes(&r->c);
+}
+
+static void fill(coll_run *r)
+{
+    const coll_case *c = &r->c;
+    const int64_t part = part_elems(c, r->member);
+    if (c->kind == ECH_COLL_ALL_GATHER) /* what a gather takes is numbered from the share's start */
+        put_in(c, r->member, 0, part, c->is_in_place ? own_share(r) : r->part);
     else if (c->kind != ECH_COLL_RECV)
-        put_in(c, member, 0, c->n, buf);
+        put_in(c, r->member, 0, c->n, r->buf);
 }
 
 void coll_run_init(coll_run *r, const coll_case *c, int member)
@@ -83,15 +108,17 @@ void coll_run_init(coll_run *r, const coll_case *c, int member)
     const int step = c->kind == ECH_COLL_SEND ? 1 : c->size - 1;
     *r = (coll_run){.c = *c, .member = member, .request = -1};
     r->buf = poisoned(bytes);
+    r->part = poisoned(part_bytes(c));
     r->sum = poisoned(bytes);
     r->staging = poisoned(staging_bytes(c));
-    fill(c, member, r->buf);
+    fill(r);
     r->coll = (ech_coll){.kind = c->kind,
                          .axis = c->axis,
                          .dtype = c->dtype,
                          .n = c->n,
                          .buf = r->buf,
-                         .sum = c->is_sum_in_place ? r->buf : r->sum,
+                         .part = c->is_in_place ? own_share(r) : r->part,
+                         .sum = c->is_in_place ? r->buf : r->sum,
                          .staging = r->staging,
                          .staging_bytes = staging_bytes(c),
                          .peer = (member + step) % c->size};
@@ -100,6 +127,7 @@ void coll_run_init(coll_run *r, const coll_case *c, int member)
 void coll_run_fini(coll_run *r)
 {
     free(r->buf);
+    free(r->part);
     free(r->sum);
     free(r->staging);
 }
@@ -171,16 +199,27 @@ static void expected_buf(const coll_run *r, const ech_tree *tree, int64_t e, voi
     const coll_case *c = &r->c;
     const int owner = owner_of(c, e);
     if (c->kind == ECH_COLL_ALL_REDUCE ||
-        (c->kind == ECH_COLL_REDUCE_SCATTER && owner == r->member) ||
-        (c->kind == ECH_COLL_SUM_SMALL && c->is_sum_in_place))
+        (c->kind == ECH_COLL_REDUCE_SCATTER && c->is_in_place && owner == r->member) ||
+        (c->kind == ECH_COLL_SUM_SMALL && c->is_in_place))
         expected_sum(c, tree, e, out);
     else if (c->kind == ECH_COLL_ALL_GATHER)
-        contribution(c, owner, e, out);
+        contribution(c, owner, e - part_begin(c, owner), out);
     else if (c->kind == ECH_COLL_RECV) {
         const coll_case sent = {ECH_COLL_SEND, c->axis, c->dtype, c->size, c->n, c->seed, false};
         contribution(&sent, r->coll.peer, e, out);
     } else
         contribution(c, r->member, e, out);
+}
+
+/* Element e of part at the end. */
+static void expected_part(const coll_run *r, const ech_tree *tree, int64_t e, void *out)
+{
+    if (r->c.is_in_place)
+        memset(out, POISON, width(&r->c));
+    else if (r->c.kind == ECH_COLL_ALL_GATHER)
+        contribution(&r->c, r->member, e, out);
+    else
+        expected_sum(&r->c, tree, part_begin(&r->c, r->member) + e, out);
 }
 
 static bool is_same(const coll_run *r, const char *what, int64_t e, const void *got,
@@ -197,7 +236,7 @@ static bool is_same(const coll_run *r, const char *what, int64_t e, const void *
 
 bool coll_run_is_right(const coll_run *r, const ech_tree *tree)
 {
-    const bool has_sum = r->c.kind == ECH_COLL_SUM_SMALL && !r->c.is_sum_in_place;
+    const bool has_sum = r->c.kind == ECH_COLL_SUM_SMALL && !r->c.is_in_place;
     for (int64_t e = 0; e < r->c.n; e++) {
         const size_t at = (size_t)e * width(&r->c);
         uint64_t wanted = 0;
@@ -208,6 +247,12 @@ bool coll_run_is_right(const coll_run *r, const ech_tree *tree)
         if (has_sum)
             expected_sum(&r->c, tree, e, &wanted);
         if (!is_same(r, "sum", e, (unsigned char *)r->sum + at, &wanted))
+            return false;
+    }
+    for (int64_t e = 0; has_part(&r->c) && e < part_elems(&r->c, r->member); e++) {
+        uint64_t wanted = 0;
+        expected_part(r, tree, e, &wanted);
+        if (!is_same(r, "part", e, (unsigned char *)r->part + (size_t)e * width(&r->c), &wanted))
             return false;
     }
     return true;
@@ -251,8 +296,8 @@ const char *coll_case_format(const coll_case *c, char *buf, size_t n)
 {
     static const char *const kinds[] = {"all_reduce", "reduce_scatter", "all_gather",
                                         "sum_small",  "send",           "recv"};
-    (void)snprintf(buf, n, "%s over %s %s n=%lld of %d, seed %llu", kinds[c->kind],
+    (void)snprintf(buf, n, "%s over %s %s n=%lld of %d, seed %llu%s", kinds[c->kind],
                    ech_axis_name(c->axis), ech_dtype_name(c->dtype), (long long)c->n, c->size,
-                   (unsigned long long)c->seed);
+                   (unsigned long long)c->seed, c->is_in_place ? ", in place" : "");
     return buf;
 }

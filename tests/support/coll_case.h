@@ -11,17 +11,20 @@ typedef struct coll_case {
     ech_coll_kind kind;
     ech_axis axis;
     ech_dtype dtype;
-    int size; /**< of the group */
-    int64_t n;
-    uint64_t seed;        /**< of the contributions */
-    bool is_sum_in_place; /**< SUM_SMALL: sum is buf */
+    int size;         /**< of the group */
+    int64_t n;        /**< of buf */
+    uint64_t seed;    /**< of the contributions */
+    bool is_in_place; /**< SUM_SMALL: sum is buf; REDUCE_SCATTER, ALL_GATHER: part is my share */
 } coll_case;
+
+/** The smallest number of elements from n on that this kind takes in a group. */
+int64_t coll_case_fit(ech_coll_kind kind, int size, int64_t n);
 
 /** Memory of one member, and the call to make with it. */
 typedef struct coll_run {
     coll_case c;
     int member;
-    void *buf, *sum, *staging; /**< owned, exactly as large as the contract says */
+    void *buf, *part, *sum, *staging; /**< owned, exactly as large as the contract says */
     ech_coll coll;
     int request;
     bool is_done;

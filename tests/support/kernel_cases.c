@@ -3,6 +3,7 @@
 #include "base/dtype.h" /* loads and stores by type */
 #include "base/rng.h"   /* values */
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +16,16 @@ typedef enum holds {
     UNIT,     /* REAL in (-1, 1) */
     GAMMA,    /* REAL in (0.5, 1.5) */
     SQUARE,   /* REAL in (0, 1) */
-    LOGITS,   /* REAL in (-4, 4), NaN from column vocab on */
+    LOGITS,   /* REAL in (-4, 4), NaN where the id does not exist */
+    PARTS,    /* REAL in (-1, 1); -inf of a share without a column */
+    WIDE,     /* REAL of either sign, 2^-60 to 2^60 */
     CACHE,    /* REAL in (-1, 1), NaN from the first position to be written on */
     IDS,      /* int32 in [0, vocab) */
     LABELS,   /* int32 in [0, vocab), or -1 */
     ANGLES,   /* double (cos, sin) */
     CELL_F64, /* double in (0.5, 1.5) */
-    CELL_I64  /* int64: sizes.position */
+    CELL_I64, /* int64: sizes.position */
+    EXACT     /* int64: words of an exact sum below 2^32 */
 } holds;
 
 /* Shapes are written by letter (see size_of); "" is a scalar cell. */
@@ -43,7 +47,11 @@ enum {
     OFF = 64,      /* dropout or clipping switched off by its real */
     LARGE = 128,   /* a maximal norm that is not reached */
     PAIRED = 256,  /* rotary pairs are neighbours */
-    MAX_VARIANTS = 5
+    SHARE = 512,   /* of the vocabulary, the heads, a flat range: some in the midst */
+    LAST = 1024,   /* the end of the vocabulary */
+    BEYOND = 2048, /* behind it: no id is there; behind the decayed elements */
+    TOKEN = 4096,  /* tokens do not begin with the micro-batch */
+    MAX_VARIANTS = 6
 };
 
 typedef struct variant_row {
@@ -93,13 +101,20 @@ static const kind_row kind_rows[KERNEL_CASE_KINDS] = {
                     {{.name = "apart"},
                      {.name = "y on a", .alias = 2, .of = 0},
                      {.name = "y on b", .alias = 2, .of = 1}}},
-    [ECH_OP_EMBED] = {{IN("n", IDS), PARAM("Vh", UNIT), PARAM("Sh", UNIT), IN("", CELL_I64),
-                       OUT("nh", UNIT)},
-                      {{.name = "tokens", .absent = 1 << 2 | 1 << 3},
-                       {.name = "positions", .absent = 1 << 3},
-                       {.name = "positions from a cell", .option = POSITION}}},
-    [ECH_OP_EMBED_BACKWARD] = {{IN("n", IDS), IN("nh", UNIT), GRAD("Vh", UNIT), GRAD("Sh", UNIT)},
-                               {{.name = "tokens", .absent = 1 << 3}, {.name = "positions"}}},
+    [ECH_OP_EMBED] = {{IN("n", IDS), PARAM("Vh", UNIT), OUT("nh", UNIT)},
+                      {{.name = "whole"}, {.name = "a share", .option = SHARE}}},
+    [ECH_OP_EMBED_BACKWARD] = {{IN("n", IDS), IN("nh", UNIT), GRAD("Vh", UNIT)},
+                               {{.name = "whole"},
+                                {.name = "a share", .option = SHARE},
+                                {.name = "no id here", .option = BEYOND}}},
+    [ECH_OP_POSITIONS] = {{INOUT("nh", UNIT), PARAM("Sh", UNIT), IN("", CELL_I64)},
+                          {{.name = "plain", .absent = 1 << 2},
+                           {.name = "later tokens", .absent = 1 << 2, .option = TOKEN},
+                           {.name = "from a cell", .option = POSITION | TOKEN}}},
+    [ECH_OP_POSITIONS_BACKWARD] = {{IN("nh", UNIT), GRAD("Sh", UNIT)},
+                                   {{.name = "plain"}, {.name = "later tokens", .option = TOKEN}}},
+    [ECH_OP_BIAS] = {{INOUT("nh", UNIT), PARAM("h", UNIT)}, PLAIN},
+    [ECH_OP_BIAS_BACKWARD] = {{IN("nh", UNIT), GRAD("h", UNIT)}, PLAIN},
     [ECH_OP_LAYERNORM] = {{IN("nh", UNIT), PARAM("h", GAMMA), PARAM("h", UNIT), OUT("nh", UNIT),
                            OUT("n", UNIT), OUT("n", UNIT)},
                           PLAIN},
@@ -138,13 +153,15 @@ static const kind_row kind_rows[KERNEL_CASE_KINDS] = {
                           {{.name = "plain"},
                            {.name = "window", .option = WINDOW},
                            {.name = "dropout", .option = DROPOUT},
-                           {.name = "window, dropout", .option = WINDOW | DROPOUT}}},
+                           {.name = "window, dropout, some heads",
+                            .option = WINDOW | DROPOUT | SHARE}}},
     [ECH_OP_ATTENTION_BACKWARD] = {{IN("ngqd", UNIT), IN("nga", UNIT), IN("ngr", UNIT),
                                     IN("nga", UNIT), OUT("ngqd", UNIT)},
                                    {{.name = "plain"},
                                     {.name = "window", .option = WINDOW},
                                     {.name = "dropout", .option = DROPOUT},
-                                    {.name = "window, dropout", .option = WINDOW | DROPOUT}}},
+                                    {.name = "window, dropout, some heads",
+                                     .option = WINDOW | DROPOUT | SHARE}}},
     [ECH_OP_ATTENTION_CACHED] = {{IN("ngqd", UNIT), INOUT("Sgd", CACHE), INOUT("Sgd", CACHE),
                                   IN("", CELL_I64), OUT("nga", UNIT)},
                                  {{.name = "empty cache"},
@@ -160,26 +177,55 @@ static const kind_row kind_rows[KERNEL_CASE_KINDS] = {
                          {.name = "residual"},
                          {.name = "y on x", .alias = 2, .of = 0},
                          {.name = "y on residual", .alias = 2, .of = 1},
+                         {.name = "later tokens", .option = TOKEN},
                          {.name = "p = 0", .option = OFF}}},
-    [ECH_OP_XENT] = {{IN("nV", LOGITS), IN("n", LABELS), OUT("n", UNIT), INOUT("", CELL_F64)},
-                     {{.name = "plain"}, {.name = "all masked", .option = MASKED}}},
+    [ECH_OP_XENT_SHARD] = {{IN("nV", LOGITS), IN("n", LABELS), OUT("12n", UNIT)},
+                           {{.name = "whole"},
+                            {.name = "a share", .option = SHARE},
+                            {.name = "the last share", .option = LAST},
+                            {.name = "no column", .option = BEYOND},
+                            {.name = "all masked", .option = MASKED}}},
+    [ECH_OP_XENT] = {{IN("t2n", PARTS), IN("n", LABELS), OUT("n", UNIT), INOUT("", CELL_F64)},
+                     {{.name = "one part"},
+                      {.name = "three parts", .option = SHARE},
+                      {.name = "one without a column", .option = SHARE | BEYOND},
+                      {.name = "all masked", .option = MASKED}}},
     [ECH_OP_XENT_BACKWARD] = {{INOUT("nV", LOGITS), IN("n", LABELS), IN("n", UNIT),
                                IN("", CELL_F64)},
-                              {{.name = "plain"}, {.name = "all masked", .option = MASKED}}},
+                              {{.name = "whole"},
+                               {.name = "a share", .option = SHARE},
+                               {.name = "the last share", .option = LAST},
+                               {.name = "no column", .option = BEYOND},
+                               {.name = "all masked", .option = MASKED}}},
     [ECH_OP_COUNT_TOKENS] = {{IN("n", LABELS), OUT("", CELL_I64)},
                              {{.name = "plain"}, {.name = "all masked", .option = MASKED}}},
     [ECH_OP_LOSS_SEED] = {{IN("", CELL_I64), IN("", CELL_F64), OUT("", CELL_F64)},
                           {{.name = "tokens", .option = POSITION}, {.name = "no token"}}},
     [ECH_OP_SUM_CELLS] = {{IN("m", CELL_F64), OUT("", CELL_F64)}, PLAIN},
-    [ECH_OP_SUMSQ] = {{PARAM("e", UNIT), INOUT("", CELL_F64)}, PLAIN},
-    [ECH_OP_CLIP] = {{IN("", CELL_F64), IN("", CELL_F64), OUT("", CELL_F64)},
+    [ECH_OP_KV_FOLD] = {{PARAM("gqf", UNIT), OUT("g2f", UNIT)},
+                        {{.name = "no copies"}, {.name = "copies", .option = SHARE}}},
+    [ECH_OP_KV_SPREAD] = {{IN("g2f", UNIT), GRAD("gqf", UNIT)},
+                          {{.name = "no copies"}, {.name = "copies", .option = SHARE}}},
+    [ECH_OP_SUMSQ] = {{PARAM("e", WIDE), INOUT("b", EXACT), INOUT("b", EXACT)},
+                      {{.name = "no copies", .absent = 1 << 2},
+                       {.name = "copies", .option = SHARE},
+                       {.name = "copies in two parts", .option = SHARE | TOKEN}}},
+    [ECH_OP_CLIP] = {{IN("b", EXACT), IN("b", EXACT), IN("b", EXACT), IN("", CELL_F64),
+                      OUT("", CELL_F64), OUT("", CELL_F64)},
                      {{.name = "clips"},
                       {.name = "does not clip", .option = LARGE},
-                      {.name = "off", .option = OFF}}},
+                      {.name = "off", .option = OFF},
+                      {.name = "one sum", .absent = 1 << 1 | 1 << 2}}},
     [ECH_OP_ADAMW] = {{GRAD("e", UNIT), PARAM("e", UNIT), GRAD("e", UNIT), GRAD("e", SQUARE),
                        IN("", CELL_F64), IN("", CELL_F64), IN("", CELL_I64)},
-                      {{.name = "first update"}, {.name = "later update", .option = POSITION}}},
-    [ECH_OP_SGD] = {{GRAD("e", UNIT), PARAM("e", UNIT), IN("", CELL_F64), IN("", CELL_F64)}, PLAIN},
+                      {{.name = "first update"},
+                       {.name = "later update", .option = POSITION},
+                       {.name = "the end of decay", .option = SHARE},
+                       {.name = "no decay", .option = BEYOND}}},
+    [ECH_OP_SGD] = {{GRAD("e", UNIT), PARAM("e", UNIT), IN("", CELL_F64), IN("", CELL_F64)},
+                    {{.name = "decay"},
+                     {.name = "the end of decay", .option = SHARE},
+                     {.name = "no decay", .option = BEYOND}}},
 };
 
 #undef IN
@@ -201,20 +247,36 @@ int kernel_case_variants(ech_op_kind kind)
 
 typedef struct sizes {
     int64_t batch, seq, hidden, groups, r, head_dim, ffn, vocab, padded;
-    int64_t half;     /* rotated pairs */
-    int64_t position; /* value of the int64 cell */
-    int64_t room;     /* positions of a table beyond those in use */
+    int64_t half;           /* rotated pairs */
+    int64_t position;       /* value of the int64 cell */
+    int64_t room;           /* positions of a table beyond those in use */
+    int64_t first, columns; /* ids of a share of the vocabulary */
+    bool is_empty_part;     /* the last part of the loss is of a share without a column */
 } sizes;
 
 /* Small and odd first; then across vector widths, blocks of 64 and the reference's tiles of 256; no
  * token at all in the fourth.  Normalised rows have at least 3 elements: the gradient of a shorter
  * one is zero but for rounding, and nothing relative can be said of it. */
-static const sizes size_rows[] = {
-    {2, 5, 7, 2, 3, 6, 5, 9, 11, 0, 0, 0},        {1, 7, 5, 1, 1, 4, 3, 5, 8, 0, 0, 0},
-    {3, 1, 3, 3, 2, 8, 1, 2, 3, 0, 0, 0},         {0, 4, 13, 2, 2, 4, 9, 17, 32, 0, 0, 0},
-    {1, 17, 33, 1, 4, 18, 67, 31, 33, 0, 0, 0},   {2, 33, 65, 2, 1, 34, 130, 127, 128, 0, 0, 0},
-    {1, 70, 31, 1, 2, 66, 17, 257, 384, 0, 0, 0}, {5, 3, 300, 1, 1, 262, 259, 513, 640, 0, 0, 0},
+static const int64_t size_rows[][9] = {
+    /* batch, seq, hidden, groups, r, head_dim, ffn, vocab, padded */
+    {2, 5, 7, 2, 3, 6, 5, 9, 11},        {1, 7, 5, 1, 1, 4, 3, 5, 8},
+    {3, 1, 3, 3, 2, 8, 1, 2, 3},         {0, 4, 13, 2, 2, 4, 9, 17, 32},
+    {1, 17, 33, 1, 4, 18, 67, 31, 33},   {2, 33, 65, 2, 1, 34, 130, 127, 128},
+    {1, 70, 31, 1, 2, 66, 17, 257, 384}, {5, 3, 300, 1, 1, 262, 259, 513, 640},
 };
+
+static sizes listed_sizes(const int64_t row[9])
+{
+    return (sizes){.batch = row[0],
+                   .seq = row[1],
+                   .hidden = row[2],
+                   .groups = row[3],
+                   .r = row[4],
+                   .head_dim = row[5],
+                   .ffn = row[6],
+                   .vocab = row[7],
+                   .padded = row[8]};
+}
 
 /* Shapes of seeds beyond the rows. */
 static sizes drawn_sizes(uint64_t seed)
@@ -235,15 +297,33 @@ static sizes drawn_sizes(uint64_t seed)
                    .padded = vocab + u[8] % 40};
 }
 
+/* Ids of a share: all, a third from the midst, the last third with what is padded, or none. */
+static void set_share(sizes *z, unsigned option)
+{
+    z->columns = z->padded;
+    z->is_empty_part = (option & BEYOND) != 0;
+    if (option & SHARE)
+        z->first = (z->vocab + 1) / 3;
+    if (option & LAST)
+        z->first = 2 * z->vocab / 3;
+    if (option & BEYOND)
+        z->first = z->vocab + 1;
+    if (option & (SHARE | BEYOND))
+        z->columns = z->vocab / 3 + 1;
+    if (option & LAST)
+        z->columns = z->padded - z->first;
+}
+
 static sizes sizes_of(ech_op_kind kind, unsigned option, uint64_t seed)
 {
     const uint64_t n_rows = sizeof size_rows / sizeof size_rows[0];
-    sizes z = seed < n_rows ? size_rows[seed] : drawn_sizes(seed);
+    sizes z = seed < n_rows ? listed_sizes(size_rows[seed]) : drawn_sizes(seed);
     if (kind == ECH_OP_ATTENTION_CACHED) /* one sequence, or no new token */
         z.batch = z.batch > 0;
     z.half = option & PARTIAL ? z.head_dim / 4 : z.head_dim / 2;
     z.position = option & POSITION ? 4 : 0;
     z.room = (int64_t)(seed % 3);
+    set_share(&z, option);
     return z;
 }
 
@@ -269,7 +349,13 @@ static int64_t size_of(const sizes *z, char letter)
     case 'a':
         return z->r * z->head_dim;
     case 'V':
-        return z->padded;
+        return z->columns;
+    case 't': /* parts of the loss */
+        return z->first > 0 ? 3 : 1;
+    case 'b':
+        return ECH_SUMSQ_WORDS;
+    case '1':
+        return 1;
     case 'S':
         return z->position + z->seq + z->room;
     case 'z':
@@ -298,11 +384,14 @@ static ech_dtype dtype_of(holds what, ech_dtype real)
     case CELL_F64:
         return ECH_F64;
     case CELL_I64:
+    case EXACT:
         return ECH_I64;
     case UNIT:
     case GAMMA:
     case SQUARE:
     case LOGITS:
+    case PARTS:
+    case WIDE:
     case CACHE:
         break;
     }
@@ -342,6 +431,20 @@ static double whole(double u, int64_t n)
     return fmin(floor(u * (double)n), (double)(n - 1));
 }
 
+/* Word i of an exact sum of the order of 2^30. */
+static double word_of(double u, int64_t i)
+{
+    const int64_t one = -ECH_SUMSQ_EXPONENT / 32;
+    return i > one || i == ECH_SUMSQ_LIMBS ? 0.0 : whole(0.5 * (u + 1.0), INT64_C(1) << 30);
+}
+
+/* Is element i of the parts [t, 2, N] the log-sum of the last one. */
+static bool is_last_sum(int64_t i, const sizes *z)
+{
+    const int64_t n = z->batch * z->seq;
+    return i / n == 2 * (size_of(z, 't') - 1);
+}
+
 static double element(holds what, double u, int64_t i, const sizes *z)
 {
     switch (what) {
@@ -351,7 +454,13 @@ static double element(holds what, double u, int64_t i, const sizes *z)
     case SQUARE:
         return (double)(float)(u * u);
     case LOGITS:
-        return i % z->padded < z->vocab ? 4.0 * u : (double)NAN;
+        return z->first + i % z->columns < z->vocab ? 4.0 * u : (double)NAN;
+    case PARTS:
+        return z->is_empty_part && is_last_sum(i, z) ? -(double)INFINITY : u;
+    case WIDE:
+        return ldexp(u, (int)(i * 37 % 121) - 60);
+    case EXACT:
+        return word_of(u, i);
     case CACHE:
         return i / (z->groups * z->head_dim) < z->position ? u : (double)NAN;
     case IDS:
@@ -421,7 +530,30 @@ static void set_attention_switches(ech_kernel_call *call, unsigned option, const
     if (call->kind == ECH_OP_ATTENTION_CACHED)
         return;
     call->attr[2] = ECH_RNG_DROPOUT_ATTENTION;
+    call->attr[3] = option & SHARE ? 2 : 0;
+    call->attr[4] = z->groups * z->r + (option & SHARE ? 5 : 0);
     call->real[1] = option & DROPOUT ? 0.3 : 0.0;
+}
+
+/* A flat range that starts at 3: decayed to its end, in part, or not at all. */
+static void set_decay(ech_kernel_call *call, unsigned option, const sizes *z)
+{
+    const int64_t n = size_of(z, 'e');
+    call->attr[0] = 3;
+    call->attr[1] = option & SHARE ? 3 + n / 3 : option & BEYOND ? 2 : 3 + n;
+}
+
+/* A flat range that starts at 7: of each 13 the last 5 are copies, or of two parts. */
+static void set_copies(ech_kernel_call *call, unsigned option, const sizes *z)
+{
+    const int64_t end = 7 + size_of(z, 'e') - 3;
+    call->attr[0] = 7;
+    if (option & SHARE)
+        memcpy(call->attr + 1, (int64_t[]){10, end, 13, 5}, 4 * sizeof *call->attr);
+    if (option & TOKEN) {
+        call->attr[2] = end / 2;
+        memcpy(call->attr + 5, (int64_t[]){end / 2, end, 4, 1}, 4 * sizeof *call->attr);
+    }
 }
 
 /* Attributes and reals, in the order of kernels.h. */
@@ -438,7 +570,12 @@ static void set_switches(ech_kernel_call *call, unsigned option, const sizes *z)
         break;
     case ECH_OP_EMBED:
     case ECH_OP_EMBED_BACKWARD:
+        call->attr[0] = z->first;
+        break;
+    case ECH_OP_POSITIONS:
+    case ECH_OP_POSITIONS_BACKWARD:
         call->attr[0] = z->seq;
+        call->attr[1] = option & TOKEN ? z->seq + z->seq / 2 : 0;
         break;
     case ECH_OP_ROPE:
         call->attr[0] = z->seq;
@@ -453,22 +590,35 @@ static void set_switches(ech_kernel_call *call, unsigned option, const sizes *z)
     case ECH_OP_DROPOUT:
         call->attr[0] = z->seq;
         call->attr[1] = ECH_RNG_DROPOUT_MLP;
+        call->attr[2] = option & TOKEN ? z->seq / 2 + 1 : 0;
         call->real[0] = option & OFF ? 0.0 : 0.3;
         break;
-    case ECH_OP_XENT:
+    case ECH_OP_XENT_SHARD:
     case ECH_OP_XENT_BACKWARD:
         call->attr[0] = z->vocab;
+        call->attr[1] = z->first;
+        break;
+    case ECH_OP_KV_FOLD:
+    case ECH_OP_KV_SPREAD:
+        call->attr[0] = option & SHARE ? z->groups : 0;
+        call->attr[1] = option & SHARE ? 2 : 1;
+        break;
+    case ECH_OP_SUMSQ:
+        set_copies(call, option, z);
         break;
     case ECH_OP_CLIP:
-        call->real[0] = option & OFF ? 0.0 : option & LARGE ? 100.0 : 0.25;
+        call->attr[0] = 1;
+        call->real[0] = option & OFF ? 0.0 : option & LARGE ? 1e9 : 0.25;
         break;
     case ECH_OP_ADAMW:
+        set_decay(call, option, z);
         call->real[0] = 0.9;
         call->real[1] = 0.95;
         call->real[2] = 1e-8;
         call->real[3] = 0.1;
         break;
     case ECH_OP_SGD:
+        set_decay(call, option, z);
         call->real[0] = 0.1;
         break;
     default:
@@ -497,14 +647,12 @@ static const forward_row forward_rows[] = {
     {ECH_OP_RMSNORM_BACKWARD, ECH_OP_RMSNORM, 4, {0, 1, -1, 2}, 1e-5},
     {ECH_OP_QK_NORM_BACKWARD, ECH_OP_QK_NORM, 5, {0, 1, 2, -1, 3}, 1e-5},
     {ECH_OP_ATTENTION_BACKWARD, ECH_OP_ATTENTION, 3, {0, 1, 2}, 0.0},
-    {ECH_OP_XENT_BACKWARD, ECH_OP_XENT, 4, {0, 1, 2, -1}, 0.0},
 };
 
 static void run_forward(kernel_case *c, const forward_row *row)
 {
     ech_kernel_call call = c->call;
-    void *unused = aligned_bytes(kernel_case_arg_bytes(c, 0) + sizeof(double), 64);
-    memset(unused, 0, sizeof(double)); /* the loss cell of xent is added to */
+    void *unused = aligned_bytes(kernel_case_arg_bytes(c, 0), 64);
     call.kind = row->forward;
     call.n_args = row->n_args;
     for (int i = 0; i < row->n_args; i++) {
@@ -518,8 +666,39 @@ static void run_forward(kernel_case *c, const forward_row *row)
     free(unused);
 }
 
+void kernel_case_loss(const ech_kernel_call *call)
+{
+    const ech_kernel_set *ref = ech_kernel_set_ref();
+    const ech_dtype real = call->arg[0].dtype;
+    const int64_t n = call->arg[1].dim[0];
+    const int64_t n_parts = call->attr[1] > 0 ? 2 : 1;
+    ech_kernel_call c = {.kind = ECH_OP_XENT_SHARD,
+                         .n_args = 3,
+                         .arg = {call->arg[0], call->arg[1], {NULL, real, 3, {1, 2, n}}},
+                         .attr = {call->attr[0], call->attr[1]},
+                         .threads = 1};
+    void *parts = aligned_bytes((size_t)(2 * n_parts * n) * ech_dtype_bytes(real), 64);
+    c.arg[2].data = parts;
+    ref->kernel[ECH_OP_XENT_SHARD](&c);
+    for (int64_t i = 2 * n; i < 2 * n_parts * n; i++)
+        ech_dtype_store(real, parts, (size_t)i, i < 3 * n ? KERNEL_CASE_OTHERS : 0.0);
+    const ech_tensor all = {parts, real, 3, {n_parts, 2, n}};
+    c = (ech_kernel_call){.kind = ECH_OP_XENT,
+                          .n_args = 4,
+                          .arg = {all, call->arg[1], call->arg[2], call->arg[3]},
+                          .threads = 1};
+    ref->kernel[ECH_OP_XENT](&c);
+    free(parts);
+}
+
 static void make_saved(kernel_case *c)
 {
+    if (c->call.kind == ECH_OP_XENT_BACKWARD) {
+        double loss = 0.0;
+        ech_kernel_call forward = c->call;
+        forward.arg[3].data = &loss;
+        kernel_case_loss(&forward);
+    }
     for (size_t i = 0; i < sizeof forward_rows / sizeof forward_rows[0]; i++)
         if (forward_rows[i].backward == c->call.kind)
             run_forward(c, &forward_rows[i]);
@@ -597,19 +776,17 @@ static double root_mean_square(const ech_tensor *t)
     double sum = 0.0;
     for (int64_t i = 0; i < n; i++) {
         const double x = ech_dtype_load(t->dtype, t->data, (size_t)i);
-        sum += isnan(x) ? 0.0 : x * x;
+        sum += isfinite(x) ? x * x : 0.0;
     }
     return n > 0 ? sqrt(sum / (double)n) : 0.0;
 }
 
 static double element_error(double got, double want, double floor_size)
 {
-    if (isnan(got) && isnan(want))
+    if ((isnan(got) && isnan(want)) || got == want) /* infinities too */
         return 0.0;
     const double difference = fabs(got - want);
     const double size = fmax(fabs(want), floor_size);
-    if (difference <= 0.0)
-        return 0.0;
     return size > 0.0 && isfinite(difference) ? difference / size : (double)INFINITY;
 }
 
@@ -685,4 +862,29 @@ int kernel_cases_compare(const ech_kernel_set *set, ech_dtype real, double toler
         if (kernel_set_has(set, (ech_op_kind)kind, real))
             failures += compare_kind(set, (ech_op_kind)kind, real, tolerance);
     return failures;
+}
+
+/* --- modules --- */
+
+bool kernel_module_open(kernel_module *m, const char *file, int threads)
+{
+    char path[4096], why[128] = "no kernel set";
+    const char *build = getenv("ECH_BUILD");
+    const ech_kernel_set *(*get)(void) = NULL;
+    (void)snprintf(path, sizeof path, "%s/%s", build ? build : ".", file);
+    *m = (kernel_module){.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
+    if (m->handle)
+        *(void **)&get = dlsym(m->handle, ECH_KERNEL_MODULE_SYMBOL);
+    m->set = get ? get() : NULL;
+    m->is_missing = !m->set;
+    if (m->set && m->set->is_usable(why, sizeof why) && m->set->start(NULL, threads) == ECH_OK)
+        return true;
+    fprintf(stderr, "%s: %s\n", file, m->handle ? why : dlerror());
+    return false;
+}
+
+void kernel_module_close(kernel_module *m)
+{
+    m->set->stop();
+    (void)dlclose(m->handle);
 }

@@ -41,6 +41,13 @@ void kernel_case_fini(kernel_case *c);
 /** Run it with the kernel of a set. */
 void kernel_case_run(kernel_case *c, const ech_kernel_set *set);
 
+/** Log-sum of the logits that a share of the vocabulary (attr first column > 0) does not hold. */
+#define KERNEL_CASE_OTHERS 0.25
+
+/** The loss by xent_shard and xent of the reference, from logits [N, V], labels, lse [N] (written)
+ *  and the loss cell (added to): arguments and attributes as xent_backward's, but for the cell. */
+void kernel_case_loss(const ech_kernel_call *call);
+
 /** Elements and bytes of an argument. */
 int64_t kernel_case_arg_elems(const kernel_case *c, int arg);
 size_t kernel_case_arg_bytes(const kernel_case *c, int arg);
@@ -50,7 +57,7 @@ ech_op kernel_case_op(const kernel_case *c);
 
 /** Largest error of the written arguments of `got` against `want` (another case of the same kind,
  *  variant and seed; types may differ): |got - want| / max(|want|, root mean square of want), over
- *  all elements.  NaN matches only NaN; integers must be equal.
+ *  all elements.  NaN and infinities match only themselves; integers must be equal.
  *  @param got   a case that was run
  *  @param want  the case to compare with
  *  @param arg   out: the argument where it is largest
@@ -59,6 +66,20 @@ double kernel_case_error(const kernel_case *got, const kernel_case *want, int *a
 
 /** Does a set run the kind with REAL = real. */
 bool kernel_set_has(const ech_kernel_set *set, ech_op_kind kind, ech_dtype real);
+
+/** A kernel module of the build under test. */
+typedef struct kernel_module {
+    const ech_kernel_set *set; /**< borrowed from the module */
+    void *handle;
+    bool is_missing; /**< it could not be opened; otherwise this machine cannot run it */
+} kernel_module;
+
+/** Open a module that lies in ECH_BUILD and start its threads; says on stderr why not.
+ *  @return true: kernel_module_close closes it */
+bool kernel_module_open(kernel_module *m, const char *file, int threads);
+
+/** Stop its threads, close it. */
+void kernel_module_close(kernel_module *m);
 
 /** Every kind that `set` has, all variants and seeds: its results against the reference's.
  *  Failures are written to stderr with case, argument and error.

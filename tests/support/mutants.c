@@ -1,10 +1,6 @@
 #include "mutants.h"
-#include "program/deps.h"
-#include "program/lives.h"
-#include "program/once.h"
 #include "program/op_signature.h"
 #include "program/pack.h"
-#include "program/types.h"
 #include "tiny.h"
 
 #include <stdio.h>
@@ -210,12 +206,19 @@ static bool swap_items(ech_program *p, int i, int b, bool apply)
     return true;
 }
 
+static bool is_transfer(const ech_program *p, int i, ech_op_kind kind)
+{
+    const ech_block *b = &p->block[p->item[i].block];
+    return b->role == ECH_ROLE_TRANSFER && b->op[0].kind == kind;
+}
+
 /* The wait for a gradient's sum moves to the end of its segment, behind the norm. */
 static bool late_wait(ech_program *p, int i, int b, bool apply)
 {
     int end = i;
     (void)b;
-    if (program_find_op(p, i, ECH_OP_ALL_REDUCE_WAIT) < 0)
+    if (!is_transfer(p, i, ECH_OP_ALL_REDUCE_WAIT) &&
+        !is_transfer(p, i, ECH_OP_REDUCE_SCATTER_WAIT))
         return false;
     while (end + 1 < p->n_items && p->item[end + 1].segment <= ECH_SEGMENT_REDUCE)
         end++;
@@ -264,10 +267,11 @@ REBIND(saved_of_other_layer, ECH_REGION_SAVED_FB, true)
 static bool halve_message(ech_program *p, int i, int b, bool apply)
 {
     (void)b;
-    if (program_find_op(p, i, ECH_OP_ALL_REDUCE_START) < 0)
+    if (!is_transfer(p, i, ECH_OP_ALL_REDUCE_START))
         return false;
-    for (int k = 0; k < p->n_items && apply; k++)
-        if (p->item[k].request == p->item[i].request)
+    for (int k = i; k < p->n_items && apply; k++)
+        if (is_transfer(p, k, k == i ? ECH_OP_ALL_REDUCE_START : ECH_OP_ALL_REDUCE_WAIT) &&
+            p->item[k].request == p->item[i].request)
             program_own_block(p, k)->op[0].arg[0].dim[0].bound /= 2;
     return true;
 }
@@ -286,6 +290,8 @@ static bool repeats(const ech_op *op)
 {
     if (ech_op_is_comm(op->kind))
         return true;
+    if (op->kind == ECH_OP_KV_SPREAD) /* sets what it updates */
+        return false;
     for (int i = 0; i < op->n_args; i++) {
         if (op->arg[i].access == ECH_READ_WRITE && op->kind != ECH_OP_ZERO)
             return true;
@@ -307,10 +313,18 @@ static bool duplicate_op(ech_program *p, int b, int k, bool apply)
     return true;
 }
 
+/* y + bias + residual, in either order. */
+static bool is_sum(const ech_op *a, const ech_op *b)
+{
+    return a->kind == ECH_OP_BIAS && b->kind == ECH_OP_ADD &&
+           a->arg[0].region == b->arg[0].region && a->arg[0].offset == b->arg[0].offset;
+}
+
 static bool swap_ops(ech_program *p, int b, int k, bool apply)
 {
     ech_op *op = p->block[b].op;
-    if (k + 1 >= p->block[b].n_ops || !ops_conflict(&op[k], &op[k + 1]))
+    if (k + 1 >= p->block[b].n_ops || !ops_conflict(&op[k], &op[k + 1]) ||
+        is_sum(&op[k], &op[k + 1]))
         return false;
     if (apply) {
         const ech_op t = op[k];
@@ -326,7 +340,7 @@ static bool other_axis(ech_program *p, int b, int k, bool apply)
     if (!ech_op_is_comm(op->kind))
         return false;
     if (apply)
-        op->axis = ECH_AXIS_TP;
+        op->axis = op->axis == ECH_AXIS_TP ? ECH_AXIS_DP : ECH_AXIS_TP;
     return true;
 }
 
@@ -340,24 +354,36 @@ static ech_operand *result_of(ech_op *op)
     return NULL;
 }
 
+/* First axis over which an operand is not whole, or is sharded; -1: none. */
+static int first_dealt(const ech_operand *a, bool is_sharded)
+{
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (is_sharded ? a->place.over[x].kind == ECH_PLACE_SHARDED
+                       : a->place.over[x].kind != ECH_PLACE_INVARIANT &&
+                             a->place.over[x].kind != ECH_PLACE_REPLICATED)
+            return x;
+    return -1;
+}
+
 static bool declare_whole(ech_program *p, int b, int k, bool apply)
 {
     ech_operand *a = result_of(&p->block[b].op[k]);
-    if (!a || a->place.over[ECH_AXIS_DP].kind == ECH_PLACE_INVARIANT ||
-        p->block[b].op[k].kind == ECH_OP_ZERO)
+    const int axis = a ? first_dealt(a, false) : -1;
+    if (axis < 0 || p->block[b].op[k].kind == ECH_OP_ZERO)
         return false;
     if (apply)
-        a->place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_INVARIANT);
+        a->place.over[axis] = ech_place_of(ECH_PLACE_INVARIANT);
     return true;
 }
 
 static bool declare_other_map(ech_program *p, int b, int k, bool apply)
 {
     ech_operand *a = &p->block[b].op[k].arg[0];
-    if (a->place.over[ECH_AXIS_DP].kind != ECH_PLACE_SHARDED)
+    const int axis = first_dealt(a, true);
+    if (axis < 0 || p->block[b].op[k].kind == ECH_OP_ZERO)
         return false;
     if (apply)
-        a->place.over[ECH_AXIS_DP].map = ECH_MAP_ZIGZAG;
+        a->place.over[axis].map = ECH_MAP_ZIGZAG;
     return true;
 }
 
@@ -376,7 +402,8 @@ static bool scale_gradient(ech_program *p, int b, int k, double declared, bool a
 {
     const ech_op *user = &p->block[b].op[k];
     const bool is_update = user->kind == ECH_OP_ADAMW || user->kind == ECH_OP_SGD;
-    if (!is_update && user->kind != ECH_OP_ALL_REDUCE_START && user->kind != ECH_OP_SUMSQ)
+    if (!is_update && user->kind != ECH_OP_SUMSQ &&
+        (p->block[b].role != ECH_ROLE_TRANSFER || user->kind != ECH_OP_ALL_REDUCE_START))
         return false;
     ech_op op = {.kind = ECH_OP_SCALE, .n_args = 1, .real = {0.5}};
     op.arg[0] = user->arg[is_update ? 1 : 0];
@@ -399,7 +426,7 @@ static bool halve_gradient_silently(ech_program *p, int b, int k, bool apply)
 
 static bool is_model_region(ech_region r)
 {
-    return r == ECH_REGION_PARAM || r == ECH_REGION_GRAD;
+    return r >= ECH_REGION_PARAM && r <= ECH_REGION_GRAD_WHOLE;
 }
 
 static bool is_alike(const ech_operand *a, const ech_operand *b)
@@ -445,12 +472,18 @@ static bool other_temporary(ech_program *p, int b, int k, bool apply)
     return true;
 }
 
+/* A sum of squares that may go apart, but has no copies to put there. */
+static bool has_copies(const ech_op *op)
+{
+    return op->kind != ECH_OP_SUMSQ || op->attr[2].n;
+}
+
 static bool drop_optional(ech_program *p, int b, int k, bool apply)
 {
     ech_op *op = &p->block[b].op[k];
     const ech_signature sig = ech_signature_read(op->kind);
     for (int i = 0; i < op->n_args; i++) {
-        if (!sig.arg[i].is_optional || op->arg[i].region == ECH_REGION_NONE)
+        if (!sig.arg[i].is_optional || op->arg[i].region == ECH_REGION_NONE || !has_copies(op))
             continue;
         if (apply)
             op->arg[i].region = ECH_REGION_NONE;
@@ -619,15 +652,6 @@ const mutant_operator mutant_operators[] = {
 };
 const int n_mutant_operators = (int)(sizeof mutant_operators / sizeof mutant_operators[0]);
 
-const mutant_operator *mutant_find(const char *name)
-{
-    for (int i = 0; i < n_mutant_operators; i++)
-        if (strcmp(mutant_operators[i].name, name) == 0)
-            return &mutant_operators[i];
-    (void)fprintf(stderr, "no mutant operator '%s'\n", name);
-    exit(1);
-}
-
 /* Site number `site` of an operator, or how many there are (site < 0). */
 static int walk(ech_program *p, const mutant_operator *op, int site, int *a, int *b)
 {
@@ -681,26 +705,31 @@ void mutant_make(const ech_program *p, const mutant_operator *op, int site, ech_
         tiny_ok(ech_program_place(out, NULL), "placing a mutant");
 }
 
-ech_status mutant_prove(const ech_program *p, const char **by)
+const char *mutant_check_name(int check)
 {
-    static const ech_deps_on on[] = {ECH_DEPS_ON_SLOTS, ECH_DEPS_ON_ADDRESSES};
-    ech_status st;
-    *by = "lives";
-    if ((st = ech_lives_check(p)) < 0)
-        return st;
-    *by = "once";
-    if ((st = ech_once_check(p)) < 0)
-        return st;
-    *by = "types";
-    if ((st = ech_types_check(p)) < 0)
-        return st;
-    *by = "order";
-    for (int i = 0; i < 2 && st >= 0; i++) {
-        ech_deps deps;
-        st = ech_deps_derive(p, on[i], &deps);
-        ech_deps_fini(&deps);
-    }
-    if (st >= 0)
-        *by = NULL;
+    if (check == N_MUTANT_CHECKS)
+        return "nobody";
+    return check == MUTANT_BY_SHAPE ? "shape"
+                                    : ech_proof_name((ech_proof_part)(check - MUTANT_BY_PROOF));
+}
+
+static ech_status prove_shapes(const ech_program *p)
+{
+    for (int b = 0; b < p->n_blocks; b++)
+        for (int k = 0; k < p->block[b].n_ops; k++)
+            ECH_TRY(ech_op_check_shape(&p->block[b].op[k]));
+    return ECH_OK;
+}
+
+ech_status mutant_prove(const ech_program *p, const ech_shard_plan *plan, int *by)
+{
+    ech_prove_report report;
+    const ech_prove_spec spec = {.program = &p, .n_classes = 1, .plan = plan};
+    *by = MUTANT_BY_SHAPE;
+    ECH_TRY(prove_shapes(p));
+    const ech_status st = ech_prove(&spec, &report);
+    for (*by = MUTANT_BY_PROOF; *by < N_MUTANT_CHECKS; ++*by)
+        if (report.row[*by - MUTANT_BY_PROOF].verdict == ECH_PROOF_FAULT)
+            break;
     return st;
 }

@@ -1,10 +1,11 @@
 /** @file support/mutants.h
  *  Mutants: operators that put one fault into a step program, and the proof's verdict on it.
- *  Adding an operator is adding a row to mutant_operators. */
+ *  Adding an operator is adding a row to mutant_operators, or to mutant_many_operators where only
+ *  many ranks can have the fault. */
 #ifndef ECH_TESTS_MUTANTS_H
 #define ECH_TESTS_MUTANTS_H
 
-#include "program/program.h" /* ech_program */
+#include "program/prove.h" /* ech_program, the proof's parts */
 
 typedef enum mutant_scope {
     MUTANT_ITEM, /**< a: item */
@@ -23,9 +24,8 @@ typedef struct mutant_operator {
 
 extern const mutant_operator mutant_operators[];
 extern const int n_mutant_operators;
-
-/** The operator of a name; fails the test without one. */
-const mutant_operator *mutant_find(const char *name);
+extern const mutant_operator mutant_many_operators[];
+extern const int n_mutant_many_operators;
 
 /** Places of p that an operator fits. */
 int mutant_sites(const ech_program *p, const mutant_operator *op);
@@ -39,10 +39,17 @@ void mutant_copy(const ech_program *p, ech_program *out);
 void mutant_make(const ech_program *p, const mutant_operator *op, int site, ech_program *out,
                  char *where, size_t n);
 
-/** All static checks of the compiler, in its order.
- *  @param by  out: "lives", "once", "types", "order" or NULL: which check refused
+/** What refuses a mutant: the shape of an op, or a part of the proof. */
+enum { MUTANT_BY_SHAPE, MUTANT_BY_PROOF, N_MUTANT_CHECKS = MUTANT_BY_PROOF + ECH_N_PROOF_PARTS };
+
+/** "shape" and the like. */
+const char *mutant_check_name(int check);
+
+/** All static checks.
+ *  @param plan  how the model is dealt out
+ *  @param by    out: the first that refuses; N_MUTANT_CHECKS: none does
  *  @return what it said */
-ech_status mutant_prove(const ech_program *p, const char **by);
+ech_status mutant_prove(const ech_program *p, const ech_shard_plan *plan, int *by);
 
 /* --- what operators and tests of single faults are made of --- */
 

@@ -68,24 +68,32 @@ static int reason_of(const range *a, const range *b)
     return why && (a->is_scratch || b->is_scratch) ? why | ORDER_SCRATCH : why;
 }
 
+static int request_of(const ech_program *p, const ech_deps *d, int node)
+{
+    return p->item[d->item[node]].request + op_of(p, d, node)->request;
+}
+
 /* A wait follows its start: the last one before it with its request.  Starts on an axis follow one
- * another. */
+ * another, and a start every wait that had its request. */
 static int sent(const ech_program *p, const ech_deps *d, int a, int b)
 {
     if (d->op[a] == ECH_DEPS_RELEASE || d->op[b] == ECH_DEPS_RELEASE)
         return 0;
     const ech_op_row *x = ech_op_row_get(op_of(p, d, a)->kind);
     const ech_op_row *y = ech_op_row_get(op_of(p, d, b)->kind);
-    const int request = p->item[d->item[b]].request;
+    const int request = request_of(p, d, b);
+    const bool is_same = request_of(p, d, a) == request;
+    if (x->is_wait && y->is_start)
+        return is_same ? ORDER_SENT : 0;
     if (!x->is_start)
         return 0;
     if (y->is_start)
         return op_of(p, d, a)->axis == op_of(p, d, b)->axis ? ORDER_SENT : 0;
-    if (!y->is_wait || p->item[d->item[a]].request != request)
+    if (!y->is_wait || !is_same)
         return 0;
     for (int k = a + 1; k < b; k++)
         if (d->op[k] != ECH_DEPS_RELEASE && ech_op_row_get(op_of(p, d, k)->kind)->is_start &&
-            p->item[d->item[k]].request == request)
+            request_of(p, d, k) == request)
             return 0;
     return ORDER_SENT;
 }

@@ -1,6 +1,7 @@
 #include "tiny.h"
 #include "base/rng.h"
 #include "lazy_transport.h"
+#include "train/init.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,6 +52,20 @@ tiny_spec tiny_spec_default(void)
                        .bucket_bytes = 1 << 20};
 }
 
+ech_layout tiny_layout(const tiny_spec *spec, const ech_model *m)
+{
+    const int tp = spec->tp ? spec->tp : 1;
+    ech_layout l;
+    const ech_layout_spec s = {.tp = tp,
+                               .cp = 1,
+                               .pp = 1,
+                               .dp = spec->dp,
+                               .shard_group = spec->shard_group,
+                               .kv_share = ech_shard_heads(m->heads, m->kv_heads, tp).copies};
+    tiny_ok(ech_layout_make(&s, &l), "layout");
+    return l;
+}
+
 static ech_session_config session_config(const tiny_spec *spec, const ech_model *model)
 {
     ech_session_config c = {.model = model,
@@ -59,7 +74,8 @@ static ech_session_config session_config(const tiny_spec *spec, const ech_model 
                             .kernels = spec->kernels,
                             .poison = spec->poison,
                             .has_eval = spec->has_eval};
-    c.compile = (ech_compile_spec){.block = {.layout = ech_layout_data_parallel(spec->dp),
+    c.compile = (ech_compile_spec){.block = {.layout = tiny_layout(spec, model),
+                                             .policy = spec->policy,
                                              .real = spec->real,
                                              .rows = spec->rows,
                                              .seq = spec->seq,
@@ -68,7 +84,9 @@ static ech_session_config session_config(const tiny_spec *spec, const ech_model 
                                              .beta2 = 0.95,
                                              .eps = 1e-8,
                                              .weight_decay = 0.1,
-                                             .clip = 1.0},
+                                             .clip = spec->clip < 0   ? 0.0
+                                                     : spec->clip > 0 ? spec->clip
+                                                                      : 1.0},
                                    .micro_batches = spec->accumulation,
                                    .all_forward_first = spec->all_forward_first,
                                    .bucket_bytes = spec->bucket_bytes};
@@ -80,23 +98,27 @@ void tiny_start_on(const tiny_spec *spec, ech_transport *const *transport, int n
 {
     static ech_model model; /* outlives the session */
     model = tiny_model(spec->kind, spec->dropout);
+    if (spec->heads) {
+        model.heads = spec->heads;
+        model.kv_heads = spec->kv_heads;
+    }
     const ech_session_config c = session_config(spec, &model);
     tiny_ok(ech_session_create(&c, transport, n_local, out), "session");
 }
 
 void tiny_start(const tiny_spec *spec, tiny_run *out)
 {
-    out->dp = spec->dp;
-    tiny_ok(ech_transport_inproc(spec->dp, out->transport), "inproc");
-    for (int r = 0; r < spec->dp && spec->gate; r++)
+    out->world = spec->dp * (spec->tp ? spec->tp : 1);
+    tiny_ok(ech_transport_inproc(out->world, out->transport), "inproc");
+    for (int r = 0; r < out->world && spec->gate; r++)
         out->transport[r] = lazy_transport(out->transport[r], spec->gate);
-    tiny_start_on(spec, out->transport, spec->dp, &out->session);
+    tiny_start_on(spec, out->transport, out->world, &out->session);
 }
 
 void tiny_stop(tiny_run *run)
 {
     ech_session_destroy(&run->session);
-    for (int r = 0; r < run->dp; r++)
+    for (int r = 0; r < run->world; r++)
         run->transport[r]->destroy(run->transport[r]);
 }
 
@@ -121,6 +143,80 @@ void tiny_feed(tiny_run *run, int step, tiny_keep keep, void *user)
                         labels[to] = -1;
                 }
     }
+}
+
+static void *pooled(size_t bytes)
+{
+    static void *pool[64];
+    static size_t next;
+    void **at = &pool[next++ % 64];
+    free(*at);
+    *at = calloc(bytes, 1);
+    return *at;
+}
+
+/* The session is only read. */
+static ech_held held(const ech_session *s, int i)
+{
+    return ech_session_held((ech_session *)(uintptr_t)s, i);
+}
+
+static void *held_values(const ech_session *s, int i, const ech_held_class *what, int n)
+{
+    const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(s->config.compile.block.real);
+    const ech_held h = held(s, i);
+    unsigned char *to = pooled((size_t)n * bytes);
+    for (int k = 0; k < n; k++)
+        ech_held_put(&h, what[k], to + (size_t)k * bytes);
+    return to;
+}
+
+void tiny_init_model(const ech_model *m, const ech_canon *c, uint64_t seed, ech_dtype dtype,
+                     void *out)
+{
+    for (int k = 0; k < c->n_params; k++)
+        ech_init_weights(m, &c->param[k], seed, dtype, (ech_range){0, c->param[k].elems},
+                         (unsigned char *)out +
+                             (size_t)c->param[k].offset * ech_dtype_bytes(dtype));
+}
+
+void *tiny_held_params(const ech_held *h)
+{
+    void *to = pooled((size_t)h->canon->elems * ech_dtype_bytes(h->real));
+    ech_held_put(h, ECH_HELD_PARAMS, to);
+    return to;
+}
+
+void *tiny_params(const ech_session *s, int i)
+{
+    return held_values(s, i, (ech_held_class[]){ECH_HELD_PARAMS}, 1);
+}
+
+void *tiny_grads(const ech_session *s, int i)
+{
+    return held_values(s, i, (ech_held_class[]){ECH_HELD_GRADS}, 1);
+}
+
+void *tiny_moments(const ech_session *s, int i)
+{
+    return held_values(s, i, (ech_held_class[]){ECH_HELD_M, ECH_HELD_V}, 2);
+}
+
+void *tiny_all(const ech_session *s, ech_held_class what)
+{
+    unsigned char *to =
+        pooled((size_t)s->canon.elems * ech_dtype_bytes(s->config.compile.block.real));
+    for (int i = 0; i < s->n_local; i++) {
+        const ech_held h = held(s, i);
+        ech_held_put(&h, what, to);
+    }
+    return to;
+}
+
+void tiny_set_params(const ech_session *s, int i, const void *canonical)
+{
+    const ech_held h = held(s, i);
+    ech_held_take(&h, ECH_HELD_PARAMS, canonical);
 }
 
 double tiny_difference(const ech_session *s, const void *a, const void *b)

@@ -15,11 +15,16 @@ typedef enum tiny_kind {
 
 ech_model tiny_model(tiny_kind kind, double dropout);
 
-/* A run of dp virtual ranks. */
+/* A run of tp x dp virtual ranks. */
 typedef struct tiny_spec {
     tiny_kind kind;
     double dropout;
+    int heads, kv_heads; /* 0: the kind's own */
+    int tp;              /* 0: 1 */
     int dp, accumulation;
+    int shard_group; /* 0: all of dp */
+    ech_shard_policy policy;
+    double clip;  /* 0: the default, 1; negative: off */
     int64_t rows; /* sequences a micro-batch */
     int64_t seq;
     ech_dtype real;
@@ -32,11 +37,12 @@ typedef struct tiny_spec {
 
 typedef struct tiny_run {
     ech_transport *transport[64];
-    int dp;
+    int world;
     ech_session *session;
 } tiny_run;
 
 tiny_spec tiny_spec_default(void);
+ech_layout tiny_layout(const tiny_spec *spec, const ech_model *m);
 void tiny_start(const tiny_spec *spec, tiny_run *out);
 
 /* The session alone, on transports of the caller's (one of a process over MPI). */
@@ -51,6 +57,25 @@ void tiny_feed(tiny_run *run, int step, tiny_keep keep, void *user);
 /* Largest relative difference of two canonical vectors, parameter by parameter:
  * |a - b| / max(|b|, 1e-6 |all b|). */
 double tiny_difference(const ech_session *s, const void *a, const void *b);
+
+/* A copy of what local rank i holds of parameters or gradients, as a whole model in canonical order
+ * (what it does not hold is 0); of moments m, then v.  It stays until 64 further calls. */
+void *tiny_params(const ech_session *s, int i);
+void *tiny_grads(const ech_session *s, int i);
+void *tiny_moments(const ech_session *s, int i);
+
+/* The same of all local ranks together: of sharded state, everything. */
+void *tiny_all(const ech_session *s, ech_held_class what);
+
+/* Initial weights of a whole model, in canonical order: [canon elems] of dtype. */
+void tiny_init_model(const ech_model *m, const ech_canon *c, uint64_t seed, ech_dtype dtype,
+                     void *out);
+
+/* A copy of what a rank holds of parameters, as tiny_params. */
+void *tiny_held_params(const ech_held *h);
+
+/* Put a whole model in canonical order in place of local rank i's parameters. */
+void tiny_set_params(const ech_session *s, int i, const void *canonical);
 
 /* One step with these settings; fails the test on an error. */
 ech_step_result tiny_step(tiny_run *run, int64_t step, double lr);

@@ -2,6 +2,7 @@
 /* The configuration: values, findings all at once, --set, JSON, and back again. */
 #include "base/io.h"
 #include "kernels/cpu/team.h"
+#include "train/config_layout.h"
 #include "train/schema.h"
 
 #include <math.h>
@@ -133,6 +134,9 @@ static void test_choices_match_enumerators(void)
         {"precision.compute=fp64", offsetof(ech_config, precision.compute), ECH_COMPUTE_FP64},
         {"precision.compute=fp32", offsetof(ech_config, precision.compute), ECH_COMPUTE_FP32},
         {"precision.grads=fp32", offsetof(ech_config, precision.grads), ECH_WIRE_FP32},
+        {"layout.zero.reduce=each", offsetof(ech_config, layout.zero.reduce), ECH_ZERO_REDUCE_EACH},
+        {"layout.sequence_parallel_inputs=keep",
+         offsetof(ech_config, layout.sequence_parallel_inputs), ECH_SP_KEEP},
         {"optim.name=sgd", offsetof(ech_config, optim.name), ECH_OPTIM_SGD},
         {"optim.schedule=linear", offsetof(ech_config, optim.schedule), ECH_LR_LINEAR},
         {"optim.schedule=cosine", offsetof(ech_config, optim.schedule), ECH_LR_COSINE},
@@ -142,7 +146,7 @@ static void test_choices_match_enumerators(void)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         ech_config cfg;
         unsigned got = 0;
-        if (load(MODEL, 1, &rows[i].set, 1, &cfg) < 0) {
+        if (load(MODEL "layout: {zero: {stage: 2}}\n", 1, &rows[i].set, 1, &cfg) < 0) {
             (void)fprintf(stderr, "%s: %s\n", rows[i].set, ech_error_message());
             failures++;
             continue;
@@ -177,17 +181,10 @@ static void test_model_rows_are_known(void)
 /* Every row that says what is built refuses something by name, and says it is not built yet. */
 static void test_unbuilt_is_refused_by_name(void)
 {
-    static const char *const sets[] = {"layout.tp=2",
-                                       "layout.pp=2",
+    static const char *const sets[] = {"layout.pp=2",
                                        "layout.cp=2",
                                        "layout.ep=2",
                                        "layout.etp=2",
-                                       "layout.sequence_parallel=true",
-                                       "layout.zero.stage=1",
-                                       "layout.zero.group=2",
-                                       "layout.zero.prefetch=2",
-                                       "layout.zero.reshard_after_forward=false",
-                                       "layout.zero.reduce=each",
                                        "layout.schedule=zb-h1",
                                        "layout.schedule=table.csv",
                                        "layout.virtual_stages=2",
@@ -239,6 +236,77 @@ static void test_unbuilt_is_refused_by_name(void)
     }
     refuse(MODEL "layout: {recompute: full}\n", 1, ECH_E_UNSUPPORTED);
     refuse(MODEL "layout: {recompute: full, dpp: 1}\n", 1, ECH_E_CONFIG);
+}
+
+/* --- layouts --- */
+
+static void test_layout_values(void)
+{
+    ech_config cfg;
+    ech_layout l;
+    load_well(MODEL "layout: {tp: 2, dp: 12, order: dp-tp-ep-cp-pp, sequence_parallel: true,\n"
+                    "         sequence_parallel_inputs: keep, zero: {stage: 3, group: 6,\n"
+                    "         prefetch: 2, reshard_after_forward: false, reduce: each}}\n"
+                    "batch: {global: 96, micro: 4}\n"
+                    "comm: {tree: [3, 2, 2]}\n",
+              24, &cfg);
+    expect_int("accumulation", ech_config_accumulation(&cfg), 2);
+    expect_int("inputs", cfg.layout.sequence_parallel_inputs, ECH_SP_KEEP);
+    expect_int("reduce", cfg.layout.zero.reduce, ECH_ZERO_REDUCE_EACH);
+    expect_int("layout", ech_config_layout_make(&cfg, 0, &l), ECH_OK);
+    expect_int("world", l.world, 24);
+    expect_int("tp", l.degree[ECH_AXIS_TP], 2);
+    expect_int("shard group", l.degree[ECH_AXIS_DP], 6);
+    expect_int("replicas", l.degree[ECH_AXIS_HSDP], 2);
+    expect_int("kv", l.degree[ECH_AXIS_KV], 1);
+    EXPECT(ech_layout_is_nested(&l)); /* 6 = 3 x 2 */
+    EXPECT(l.order[0] == ECH_AXIS_DP && l.order[1] == ECH_AXIS_HSDP && l.order[2] == ECH_AXIS_TP);
+    expect_int("inner factors", l.tree[ECH_AXIS_DP].n, 2);
+    expect_int("first factor", l.tree[ECH_AXIS_DP].factor[0], 3);
+    ech_config_fini(&cfg);
+    /* nothing is sharded: the whole of dp is one group, whatever group says of it */
+    load_well(MODEL "layout: {dp: 4, zero: {group: 4}}\n", 4, &cfg);
+    expect_int("layout", ech_config_layout_make(&cfg, 0, &l), ECH_OK);
+    expect_int("whole group", l.degree[ECH_AXIS_DP], 4);
+    EXPECT(l.order[0] == ECH_AXIS_TP && l.order[2] == ECH_AXIS_DP && l.order[4] == ECH_AXIS_PP);
+    ech_config_fini(&cfg);
+}
+
+/* Two key/value heads on four ranks: each is held by two neighbours. */
+static void test_layout_shares_heads(void)
+{
+    static const char *const sets[] = {"model.kv_heads=2"};
+    ech_config cfg;
+    ech_layout l;
+    EXPECT(load(MODEL "layout: {tp: 4}\n", 4, sets, 1, &cfg) == ECH_OK);
+    expect_int("layout", ech_config_layout_make(&cfg, 0, &l), ECH_OK);
+    expect_int("kv", l.degree[ECH_AXIS_KV], 2);
+    ech_config_fini(&cfg);
+}
+
+static void test_layout_findings_at_once(void)
+{
+    refuse(MODEL "layout: {tp: 3, dp: 2, order: tp-dp, sequence_parallel: true,\n"
+                 "         zero: {group: 5, reduce: each, prefetch: 9}}\n"
+                 "batch: {global: 7, micro: 2, seq: 63}\n"
+                 "comm: {tree: [5]}\n",
+           8, ECH_E_CONFIG);
+    expect_words("run.yaml:2:10: layout.tp: the layout's ranks are not those of the run");
+    expect_words("nearest legal values 2 and 4");
+    expect_words("layout.tp: 3 does not divide the model's 4 heads; nearest legal values 2 and 4");
+    expect_words("layout.order: 'tp-dp' is no order");
+    expect_words("layout.zero.group: 5 does not divide the 2 data parallel ranks; nearest legal "
+                 "value 2");
+    expect_words("layout.zero.group: a shard group of 5, but zero.stage 0 shards nothing");
+    expect_words("layout.zero.reduce: each with zero.stage 0: whole gradients are kept anyway");
+    expect_words("layout.zero.prefetch: 9 units ahead, the model has 4; nearest legal value 3");
+    expect_words("batch.global: 7 is no multiple of micro 2 x dp 2 = 4");
+    expect_words("comm.tree: the factors multiply to 5, the data-parallel axis has 2 ranks; "
+                 "legal: auto or [2]");
+    refuse(MODEL "layout: {tp: 4, sequence_parallel: true}\nbatch: {micro: 2, seq: 63}\n", 4,
+           ECH_E_CONFIG);
+    expect_words("batch.seq: sequence parallelism deals out micro 2 x seq 63 tokens to tp 4 ranks");
+    expect_words("micro a multiple of 4 would); nearest legal values 62 and 64");
 }
 
 /* --- reading --- */
@@ -523,6 +591,9 @@ int main(void)
     test_choices_match_enumerators();
     test_model_rows_are_known();
     test_unbuilt_is_refused_by_name();
+    test_layout_values();
+    test_layout_shares_heads();
+    test_layout_findings_at_once();
     test_values();
     test_all_findings_at_once();
     test_impossible_combinations();

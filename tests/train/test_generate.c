@@ -30,6 +30,7 @@ typedef struct rig {
     ech_dtype real;
     int64_t chunk;
     ech_generator *g;
+    ech_held held;
 } rig;
 
 static void rig_open(rig *r, int kind, ech_dtype real, int64_t chunk)
@@ -44,8 +45,10 @@ static void rig_open(rig *r, int kind, ech_dtype real, int64_t chunk)
                                     .threads = 1,
                                     .poison = true};
     assert_ok(ech_generator_create(&c, &r->g));
-    ech_init_weights(&r->model, &r->canon, 7, real, (ech_range){0, r->canon.elems},
-                     ech_generator_params(r->g));
+    r->held = ech_generator_held(r->g);
+    void *flat = tiny_held_params(&r->held);
+    tiny_init_model(&r->model, &r->canon, 7, real, flat);
+    ech_held_take(&r->held, ECH_HELD_PARAMS, flat);
 }
 
 static void rig_close(rig *r)
@@ -122,7 +125,7 @@ static void check_against_evaluation(int kind, ech_dtype real, double limit)
     ech_transport *t;
     rig_open(&r, kind, real, 3);
     ech_session *s = start_session(&r.model, real, &t);
-    assert_memory_equal(ech_session_params(s, 0), ech_generator_params(r.g),
+    assert_memory_equal(tiny_params(s, 0), tiny_held_params(&r.held),
                         (size_t)r.canon.elems * ech_dtype_bytes(real));
     void *logits = all_logits(&r, CONTEXT - 1);
     for (int64_t i = 0; i < CONTEXT - 1; i++)
@@ -322,10 +325,12 @@ static void test_padding_is_never_drawn(void **state)
     (void)state;
     rig_open(&r, TINY_LLAMA, ECH_F64, 3);
     const ech_param *head = ech_canon_find(&r.canon, ECH_PARAM_HEAD, -1);
-    double *x = (double *)ech_generator_params(r.g) + head->offset;
+    double *flat = tiny_held_params(&r.held);
+    double *x = flat + head->offset;
     assert_int_equal(head->dim[0], 128);
     for (int64_t i = VOCAB * head->dim[1]; i < head->elems; i++)
         x[i] = i % 2 ? 1e6 : -1e6;
+    ech_held_take(&r.held, ECH_HELD_PARAMS, flat);
     assert_ok(ech_generate(r.g, &q, &end));
     assert_memory_equal(w.id, clean.id, sizeof w.id);
     q = request_of(&w, 5.0); /* a smaller tokenizer's ids alone */
@@ -358,9 +363,10 @@ static void test_refusals(void **state)
     assert_fails(ech_generate(r.g, &q, &end), ECH_E_DATA, "a token to begin with");
     q = request_of(&w, -1.0);
     assert_fails(ech_generate(r.g, &q, &end), ECH_E_USAGE, "temperature -1");
-    double *x = ech_generator_params(r.g);
+    double *x = tiny_held_params(&r.held);
     for (int64_t i = 0; i < r.canon.elems; i++)
         x[i] = NAN;
+    ech_held_take(&r.held, ECH_HELD_PARAMS, x);
     q = request_of(&w, 1.0);
     assert_fails(ech_generate(r.g, &q, &end), ECH_E_FAILED, "no finite logits at position 4");
     assert_int_equal(w.n, 0);

@@ -202,7 +202,8 @@ static void logits_of(const char *path, ech_dtype real, double *out)
                                     .chunk = SEQ,
                                     .threads = 1};
     assert_ok(ech_generator_create(&c, &g));
-    assert_ok(ech_weights_read(&w, real, ech_generator_params(g)));
+    const ech_held held = ech_generator_held(g);
+    assert_ok(ech_weights_load(&w, &held, 1, NULL));
     assert_ok(ech_generator_feed(g, words, SEQ));
     for (int t = 0; t < SEQ; t++)
         for (int v = 0; v < VOCAB; v++)

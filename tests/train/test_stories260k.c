@@ -55,7 +55,8 @@ static ech_generator *open_generator(const char *path, ech_weights *w, const ech
                                     .kernels = set,
                                     .threads = set ? 2 : 1};
     assert_ok(ech_generator_create(&c, &g));
-    assert_ok(ech_weights_read(w, ECH_F32, ech_generator_params(g)));
+    const ech_held held = ech_generator_held(g);
+    assert_ok(ech_weights_load(w, &held, 1, NULL));
     return g;
 }
 

@@ -21,7 +21,7 @@ static void write_folder(const char *dir, uint64_t seed, ech_dtype type)
     void **param = NULL;
     assert_ok(ech_canon_create(&m, &c));
     assert_ok(ech_calloc((size_t)c.elems, sizeof(double), &flat));
-    ech_init_weights(&m, &c, seed, ECH_F64, (ech_range){0, c.elems}, flat);
+    tiny_init_model(&m, &c, seed, ECH_F64, flat);
     assert_ok(ech_hf_flat_params(&c, ECH_F64, flat, &param));
     const ech_hf_values values = {ECH_F64, param};
     assert_ok(ech_hf_folder_write(dir, &m, &c, &values, &spec));
@@ -45,7 +45,7 @@ static void check_values(const char *path, uint64_t seed, ech_dtype type)
     assert_ok(ech_calloc((size_t)c->elems, sizeof *got, &got));
     assert_ok(ech_calloc((size_t)c->elems, sizeof *want, &want));
     assert_ok(ech_weights_read(&w, real, got));
-    ech_init_weights(&w.folder.model, c, seed, ECH_F64, (ech_range){0, c->elems}, want);
+    tiny_init_model(&w.folder.model, c, seed, ECH_F64, want);
     for (int64_t i = 0; i < c->elems; i++) {
         double rounded;
         ech_dtype_store(type, &rounded, 0, want[i]);

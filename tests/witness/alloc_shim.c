@@ -7,7 +7,9 @@
  * it writes to $ECH_ALLOC_OUT followed by its MPI rank (0 alone) one JSON object:
  *   {"steps": 6, "before": {"libechelon.so": 812, ...}, "inside": {"libmpi.so.40": 3, ...},
  *    "example": {"libmpi.so.40": "PMPI_Isend"}}
- * A call made by the C library (strdup, fopen) belongs to the library that called it.  */
+ * A call made by the C library (strdup, fopen) belongs to the library that called it.
+ *
+ * With $ECH_ALLOC_BALLAST it takes so many bytes at the beginning, for witnesses of memory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -164,6 +166,15 @@ int ech_session_step(void *session, const void *request, void *out)
 
 /* --- beginning and end --- */
 
+/* Memory that nobody in the process explains: a fault made on purpose. */
+static void take_ballast(size_t bytes)
+{
+    void *ballast = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ballast == MAP_FAILED)
+        abort();
+    memset(ballast, 1, bytes);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     void *frame[2];
@@ -176,6 +187,8 @@ __attribute__((constructor)) static void begin(void)
         libc_base = info.dli_fbase;
     if (getenv("ECH_ALLOC_FROM"))
         from = atol(getenv("ECH_ALLOC_FROM"));
+    if (getenv("ECH_ALLOC_BALLAST"))
+        take_ballast((size_t)atoll(getenv("ECH_ALLOC_BALLAST")));
     is_busy = false;
     is_ready = true;
 }

@@ -63,8 +63,8 @@ def check_rank(rank, ranks, words, shim, own):
 
 
 def test_three_ways(ranks, folder):
-    words = ["all_reduce:dp:1000", "all_reduce:dp:1", "reduce_scatter:dp:77",
-             f"all_reduce:dp:{ranks * 65536 + 3}", "all_gather:world:1001", "sum_small:world:2",
+    words = ["all_reduce:dp:1000", "all_reduce:dp:1", f"reduce_scatter:dp:{77 * ranks}",
+             f"all_reduce:dp:{ranks * 65536 + 3}", f"all_gather:world:{333 * ranks}", "sum_small:world:2",
              "send:dp:123", "all_reduce:tp:50"]
     shim, own = run(ranks, words, folder)
     alone = [w for w in words if not w.startswith("all_reduce:tp")]  # tp has one member

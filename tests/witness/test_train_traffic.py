@@ -1,7 +1,8 @@
 # RUN: np=1 timeout=120 tags=fast,mpi
-"""Traffic of training, three ways that must agree to the byte for every rank: counted at the MPI
-boundary by the preloaded shim over the whole job, predicted by `echelon check` times the steps,
-and told by `train` itself; with the closed forms as the fourth.  A forged prediction is seen."""
+"""Traffic of training, three ways that must agree to the byte for every rank and group: counted at
+the MPI boundary by the preloaded shim over the whole job, predicted by `echelon check` times the
+steps, and told by `train` itself; with the closed forms as the fourth.  A forged prediction and a
+message that is not counted are seen."""
 import json
 import os
 import shutil
@@ -18,19 +19,19 @@ STEPS = 3
 LONG = bool(os.environ.get("ECH_LONG"))
 
 
-def under_shim(place, ranks, config, *args):
+def under_shim(place, ranks, config, **more):
     """The run, and what the shim counted on each rank."""
     prefix = place.path("counted.")
-    settings = {"LD_PRELOAD": SHIM, "ECH_PMPI_OUT": prefix,
+    settings = {"LD_PRELOAD": SHIM, "ECH_PMPI_OUT": prefix, **more,
                 "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
     mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
     if os.geteuid() == 0:
         mpirun.insert(1, "--allow-run-as-root")
     for name, value in settings.items():
         mpirun += ["-x", f"{name}={value}"]
-    run = place.echelon("train", config, "--json", *args, program=[*mpirun, ECHELON], timeout=100)
+    run = place.echelon("train", config, "--json", program=[*mpirun, ECHELON], timeout=100)
     counted = []
-    for rank in range(ranks):
+    for rank in range(ranks if run.code == 0 else 0):
         with open(prefix + str(rank)) as file:
             counted.append(json.load(file))
         os.remove(prefix + str(rank))
@@ -41,12 +42,13 @@ def bytes_of(counted, group):
     return counted.get(group, {"bytes": 0})["bytes"]
 
 
-def compare(where, counted, by_rank, steps, extra=0):
-    """Problems found: the shim's count of each rank and group against the prediction."""
+def compare(where, counted, by_rank, steps, extra=None):
+    """Problems found: the shim's count of each rank and group against the prediction, `extra` bytes
+    a rank and group outside training steps."""
     problems = []
     for rank, seen in enumerate(counted):
         for group, traffic in by_rank[rank]["comm_bytes"].items():
-            want = traffic["wire"] * steps + (extra if group == "dp" else 0)
+            want = traffic["wire"] * steps + (extra[rank].get(group, 0) if extra else 0)
             if bytes_of(seen, group) != want:
                 problems.append(
                     f"{where}: rank {rank}, {group}: {bytes_of(seen, group)} bytes left "
@@ -59,76 +61,152 @@ def compare(where, counted, by_rank, steps, extra=0):
     return problems
 
 
-def one(place, ranks, sections, model, has_eval=False):
+def wires(by_rank):
+    """Every rank's predicted bytes by axis, where there are any."""
+    return [{axis: t["wire"] for axis, t in rank["comm_bytes"].items() if t["wire"]}
+            for rank in by_rank]
+
+
+def configured(place, ranks, sections, model, has_eval=False):
+    sections = dict(sections)
     accumulation = sections.pop("accumulation", 1)
     data = {"train": "t.bin", **({"valid": "v.bin"} if has_eval else {})}
-    config = place.config(model=model, data=data, **sections,
-                          batch={"micro": 1, "seq": 16, "global": ranks * accumulation},
-                          train={"steps": STEPS, "eval_every": 2})
+    pass_rows = ranks // sections.get("layout", {}).get("tp", 1) * accumulation
+    return pass_rows, place.config(model=model, data=data, **sections,
+                                   batch={"micro": 1, "seq": 16, "global": pass_rows},
+                                   train={"steps": STEPS, "eval_every": 2})
+
+
+def one(place, ranks, model, sections, has_eval=False):
+    pass_rows, config = configured(place, ranks, sections, model, has_eval)
     by_rank = place.check(config, "--ranks", str(ranks), "--json-ranks")["by_rank"]
     run, counted = under_shim(place, ranks, config)
-    where = f"{model} dp {ranks} accumulation {accumulation} {sections}"
-    expect(f"{where}: exit", (run.code, run.stderr if run.code else ""), (0, ""))
+    where = f"{model} on {ranks} {sections}"
+    if run.code:
+        failures.append(f"{where}: exit {run.code}: {run.stderr}")
+        return [], []
     with open(config) as file:
         step = Step(json.load(file), ranks)
-    extra = 0
+    extra = None
     if has_eval:  # after step 2 and at the end, over 6 samples
-        extra = step.eval_wire() * 2 * -(-6 // (ranks * accumulation))
+        once = [step.wire(rank, step.eval_messages()) for rank in range(ranks)]
+        extra = [{axis: 2 * -(-6 // pass_rows) * n for axis, n in each.items()} for each in once]
     failures.extend(compare(where, counted, by_rank, STEPS, extra))
-    expect(f"{where}: closed form", [r["comm_bytes"]["dp"]["wire"] for r in by_rank],
-           [step.wire(rank) for rank in range(ranks)])
+    expect(f"{where}: closed form", wires(by_rank), [step.wire(rank) for rank in range(ranks)])
     end = run.end
-    expect(f"{where}: told", end["sent"]["dp"]["wire"], by_rank[0]["comm_bytes"]["dp"]["wire"])
+    expect(f"{where}: told", {axis: t["wire"] for axis, t in end["sent"].items() if t["wire"]},
+           wires(by_rank)[0])
     expect(f"{where}: differences", (end["comm_diff_bytes"], end["memory_diff_bytes"]), (0, 0))
     return counted, by_rank
 
 
+GPT = {**MODELS["gpt2"], "heads": 4}
+LLAMA = MODELS["llama"]
+COPIES = {**LLAMA, "kv_heads": 1, "qkv_bias": True}  # keys and values on several ranks
+THIRDS = {**LLAMA, "hidden": 36, "heads": 6, "head_dim": 6, "kv_heads": 3, "ffn": 41,
+          "tie_embeddings": True}
+SP = {"sequence_parallel": True}
+
+
+def zero(stage, **keys):
+    return {"zero": {"stage": stage, **keys}}
+
+
 def grid():
-    yield 2, "gpt2", {"accumulation": 1}
-    yield 3, "llama", {"accumulation": 2, "layout": {"zero": {"bucket_mb": 0.01}}}
+    """(ranks, model, sections): data parallel, then with tp and sharded state."""
+    yield 3, "llama", {"accumulation": 2, "layout": zero(0, bucket_mb=0.01)}
     yield 4, "gpt2", {
-        "accumulation": 3, "layout": {"schedule": "gpipe", "zero": {"bucket_mb": 1e-6}}
+        "accumulation": 3, "layout": {"schedule": "gpipe", **zero(0, bucket_mb=1e-6)}
     }
-    yield 3, "gpt2", {"precision": {"compute": "fp64"}, "layout": {"zero": {"bucket_mb": 0.05}}}
-    if not LONG:
-        return
-    for ranks in (2, 3, 4, 5):
+    yield 2, COPIES, {"layout": {"tp": 2, **SP}, "precision": {"compute": "fp64"}}
+    yield 4, LLAMA, {"accumulation": 2, "layout": {"tp": 2, **SP, **zero(3)}}
+    yield 6, THIRDS, {"layout": {"tp": 3, **zero(1, bucket_mb=0.01)}}
+    yield 4, GPT, {"accumulation": 2, "layout": zero(3, group=2, reduce="each")}
+    yield 8, LLAMA, {"layout": {"tp": 2, "order": "dp-tp-cp-ep-pp", **zero(2, group=2)}}
+
+
+def long_grid():
+    yield 2, GPT, {"accumulation": 3, "layout": zero(1)}
+    yield 3, "gpt2", {"precision": {"compute": "fp64"}, "layout": zero(0, bucket_mb=0.05)}
+    yield 4, GPT, {"layout": {"tp": 4}}
+    yield 4, COPIES, {"accumulation": 2, "layout": {"tp": 4}}
+    yield 4, GPT, {"accumulation": 2, "layout": {
+        "tp": 2, **SP, "sequence_parallel_inputs": "keep", **zero(2, reduce="each")}}
+    yield 5, LLAMA, {"layout": zero(3, prefetch=2)}
+    yield 6, THIRDS, {"accumulation": 2, "layout": {
+        "tp": 3, **zero(3, reshard_after_forward=False)}}
+    yield 6, "llama", {"accumulation": 2, "layout": zero(2, group=3)}
+    yield 8, COPIES, {"layout": {"tp": 4, **SP, **zero(3)}}
+    yield 8, GPT, {"accumulation": 2, "layout": {"tp": 2, **zero(3, group=2, prefetch=0)}}
+    yield 8, LLAMA, {"layout": zero(3, group=4, reshard_after_forward=False)}
+    yield 4, GPT, {"accumulation": 2, "layout": {
+        "schedule": "gpipe", **zero(3, reshard_after_forward=False)}}
+    for ranks in (2, 5):
         for model in ("gpt2", "llama"):
-            for compute in ("fp32", "fp64"):
-                for bucket in (1e-6, 0.01, 25):
-                    yield ranks, model, {"accumulation": 1 + ranks % 3,
-                                         "precision": {"compute": compute},
-                                         "layout": {"zero": {"bucket_mb": bucket}}}
+            for bucket in (1e-6, 25):
+                yield ranks, model, {"accumulation": 1 + ranks % 3,
+                                     "layout": zero(0, bucket_mb=bucket)}
 
 
 def test_grid(place):
-    for ranks, model, sections in grid():
-        one(place, ranks, sections, model)
+    for ranks, model, sections in (long_grid() if LONG else grid()):
+        one(place, ranks, model, sections)
 
 
 def test_evaluation_is_counted_too(place):
-    one(place, 2, {"accumulation": 2}, "llama", has_eval=True)
+    one(place, 4, LLAMA, {"accumulation": 2, "layout": {"tp": 2, **SP, **zero(3)}}, has_eval=True)
+    one(place, 4, LLAMA, {"layout": zero(3, group=2)}, has_eval=True)  # replicas see other samples
+
+
+def forged(by_rank, rank, group, less):
+    other = json.loads(json.dumps(by_rank))
+    other[rank]["comm_bytes"][group]["wire"] -= less
+    return other
 
 
 def test_a_forged_prediction_is_seen(place):
     """One byte less, another group, one step less, a rank's figures for another's: all are seen."""
     # its parameters are no multiple of 3
     model = {**MODELS["llama"], "layers": 3, "hidden": 40, "head_dim": 10}
-    counted, by_rank = one(place, 3, {}, model)
+    counted, by_rank = one(place, 3, model, {})
     expect("honest", compare("", counted, by_rank, STEPS), [])
-    less = json.loads(json.dumps(by_rank))
-    less[2]["comm_bytes"]["dp"]["wire"] -= 1
     moved = json.loads(json.dumps(by_rank))
     moved[0]["comm_bytes"]["world"], moved[0]["comm_bytes"]["dp"] = \
         moved[0]["comm_bytes"]["dp"], moved[0]["comm_bytes"]["world"]
-    for what, forged, steps, n in [("one byte less", less, STEPS, 1),
-                                   ("other group", moved, STEPS, 2),
-                                   ("a step less", by_rank, STEPS - 1, 3)]:
-        expect(f"forged: {what}", len(compare(what, counted, forged, steps)), n)
+    for what, other, steps, n in [("one byte less", forged(by_rank, 2, "dp", 1), STEPS, 1),
+                                  ("other group", moved, STEPS, 2),
+                                  ("a step less", by_rank, STEPS - 1, 3)]:
+        expect(f"forged: {what}", len(compare(what, counted, other, steps)), n)
     swapped = [{**c, "dp": counted[(i + 1) % 3]["dp"]} for i, c in enumerate(counted)]
     unlike = sum(bytes_of(a, "dp") != bytes_of(b, "dp") for a, b in zip(counted, swapped))
     expect("forged: another rank's", len(compare("swapped", swapped, by_rank, STEPS)), unlike)
     expect("ranks send unlike amounts", unlike > 0, True)
+
+
+def test_every_group_is_watched(place):
+    """Over tp, kv, dp and hsdp at once: a byte of any rank and group less, two groups' figures for
+    each other's, and a message that the shim does not count are seen where they are."""
+    ranks, layout = 8, {"tp": 2, **SP, **zero(3, group=2)}
+    groups = sorted(("tp", "kv", "dp", "hsdp"))
+    counted, by_rank = one(place, ranks, COPIES, {"layout": layout})
+    if not counted:
+        return
+    expect("groups", [sorted(each) for each in wires(by_rank)], [groups] * ranks)
+    expect("honest", compare("", counted, by_rank, STEPS), [])
+    for rank in range(ranks):
+        for group in groups:
+            seen = compare("", counted, forged(by_rank, rank, group, 1), STEPS)
+            expect(f"forged: a byte of rank {rank}, {group}",
+                   [s.startswith(f": rank {rank}, {group}:") for s in seen], [True])
+        swapped = json.loads(json.dumps(by_rank))
+        bytes_by_group = swapped[rank]["comm_bytes"]
+        bytes_by_group["tp"], bytes_by_group["dp"] = bytes_by_group["dp"], bytes_by_group["tp"]
+        expect(f"forged: tp for dp of rank {rank}", len(compare("", counted, swapped, STEPS)), 2)
+    _, config = configured(place, ranks, {"layout": layout}, COPIES)
+    run, dropped = under_shim(place, ranks, config, ECH_PMPI_DROP=",".join(groups))
+    expect("dropped: exit", run.code, 0)
+    expect("dropped: seen on every rank and group",
+           len(compare("", dropped, by_rank, STEPS)), ranks * len(groups))
 
 
 def main():
@@ -140,7 +218,9 @@ def main():
         place.tokens("v.bin", n=6 * 16 + 1, seed=2)
         test_grid(place)
         test_evaluation_is_counted_too(place)
-        test_a_forged_prediction_is_seen(place)
+        if not failures:
+            test_a_forged_prediction_is_seen(place)
+            test_every_group_is_watched(place)
     finish()
     return 0
 

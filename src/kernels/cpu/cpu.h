@@ -18,6 +18,10 @@
     X(ECH_OP_ADD, add)                                                                             \
     X(ECH_OP_EMBED, embed)                                                                         \
     X(ECH_OP_EMBED_BACKWARD, embed_backward)                                                       \
+    X(ECH_OP_POSITIONS, positions)                                                                 \
+    X(ECH_OP_POSITIONS_BACKWARD, positions_backward)                                               \
+    X(ECH_OP_BIAS, bias)                                                                           \
+    X(ECH_OP_BIAS_BACKWARD, bias_backward)                                                         \
     X(ECH_OP_LAYERNORM, layernorm)                                                                 \
     X(ECH_OP_LAYERNORM_BACKWARD, layernorm_backward)                                               \
     X(ECH_OP_RMSNORM, rmsnorm)                                                                     \
@@ -36,8 +40,11 @@
     X(ECH_OP_GELU, gelu)                                                                           \
     X(ECH_OP_GELU_BACKWARD, gelu_backward)                                                         \
     X(ECH_OP_DROPOUT, dropout)                                                                     \
+    X(ECH_OP_XENT_SHARD, xent_shard)                                                               \
     X(ECH_OP_XENT, xent)                                                                           \
     X(ECH_OP_XENT_BACKWARD, xent_backward)                                                         \
+    X(ECH_OP_KV_FOLD, kv_fold)                                                                     \
+    X(ECH_OP_KV_SPREAD, kv_spread)                                                                 \
     X(ECH_OP_SUMSQ, sumsq)                                                                         \
     X(ECH_OP_ADAMW, adamw)                                                                         \
     X(ECH_OP_SGD, sgd)

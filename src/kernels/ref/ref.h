@@ -32,7 +32,7 @@ void ech_ref_loss_seed(const ech_kernel_call *call);
 /** sum = x[0] + x[1] + ..., in order. */
 void ech_ref_sum_cells(const ech_kernel_call *call);
 
-/** factor = min(1, max_norm / (norm + 1e-6)) / loss_scale. */
+/** grad_sq of three exact sums, factor = min(1, max_norm / (norm + 1e-6)) / loss_scale. */
 void ech_ref_clip(const ech_kernel_call *call);
 
 #endif

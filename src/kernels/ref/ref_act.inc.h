@@ -97,13 +97,14 @@ static void gelu_backward(const ech_kernel_call *call)
 }
 
 /* y = residual + keep x / (1 - p).  keep is drawn for the element's global index within the step,
- * (row s + i) H + h, so it does not depend on which rank holds the row. */
+ * (row s + i) H + h, which runs on from token to token: it depends on no share of the tokens. */
 static void dropout(const ech_kernel_call *call)
 {
     const int64_t n = ech_tensor_elems(&call->arg[0]);
     const double p = call->real[0];
     const ech_rng_key key = p > 0.0 ? dropout_key(call, call->attr[1]) : (ech_rng_key){0};
-    const uint64_t first = (uint64_t)(call->rng.row0 * call->attr[0] * call->arg[0].dim[1]);
+    const uint64_t first =
+        (uint64_t)((call->rng.row0 * call->attr[0] + call->attr[2]) * call->arg[0].dim[1]);
     const REAL *x = in(call, 0);
     const REAL *residual = in(call, 1);
     REAL *y = out(call, 2);

@@ -2,7 +2,8 @@
  * ref_f64.c, with REAL and REF_KERNELS (the name of the list) defined. */
 #include "kernels/ref/ref.h" /* ech_kernel */
 
-#include "base/rng.h" /* dropout masks */
+#include "base/rng.h"      /* dropout masks */
+#include "kernels/sumsq.h" /* exact sums */
 
 #include <math.h>
 #include <string.h>
@@ -21,6 +22,10 @@ const ech_kernel REF_KERNELS[ECH_N_OPS] = {
     [ECH_OP_ADD] = add,
     [ECH_OP_EMBED] = embed,
     [ECH_OP_EMBED_BACKWARD] = embed_backward,
+    [ECH_OP_POSITIONS] = positions,
+    [ECH_OP_POSITIONS_BACKWARD] = positions_backward,
+    [ECH_OP_BIAS] = bias,
+    [ECH_OP_BIAS_BACKWARD] = bias_backward,
     [ECH_OP_LAYERNORM] = layernorm,
     [ECH_OP_LAYERNORM_BACKWARD] = layernorm_backward,
     [ECH_OP_RMSNORM] = rmsnorm,
@@ -39,8 +44,11 @@ const ech_kernel REF_KERNELS[ECH_N_OPS] = {
     [ECH_OP_GELU] = gelu,
     [ECH_OP_GELU_BACKWARD] = gelu_backward,
     [ECH_OP_DROPOUT] = dropout,
+    [ECH_OP_XENT_SHARD] = xent_shard,
     [ECH_OP_XENT] = xent,
     [ECH_OP_XENT_BACKWARD] = xent_backward,
+    [ECH_OP_KV_FOLD] = kv_fold,
+    [ECH_OP_KV_SPREAD] = kv_spread,
     [ECH_OP_SUMSQ] = sumsq,
     [ECH_OP_ADAMW] = adamw,
     [ECH_OP_SGD] = sgd,

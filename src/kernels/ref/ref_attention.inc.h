@@ -7,6 +7,7 @@
 typedef struct attention_shape {
     int64_t seq, groups, r, width; /* width: D */
     int64_t window;                /* 0: none */
+    int64_t head0, heads;          /* of all ranks: the first of these, how many */
     double scale;
     double p; /* 0: no dropout */
     ech_rng_key key;
@@ -27,6 +28,8 @@ static attention_shape shape_of(const ech_kernel_call *call)
                          .r = call->arg[0].dim[2] - 2,
                          .width = call->arg[0].dim[3],
                          .window = call->attr[1],
+                         .head0 = call->attr[3],
+                         .heads = call->attr[4],
                          .scale = call->real[0],
                          .p = call->real[1],
                          .row0 = call->rng.row0};
@@ -47,20 +50,19 @@ static inline int64_t head_at(const attention_shape *a, int64_t n, int64_t g, in
     return ((n * a->groups + g) * (a->r + 2) + h) * a->width;
 }
 
-/* Keys of query i of a sequence whose first token is n0; element index of score j, with a = g r
- * heads in all: ((row a + head) s + i) s + j. */
+/* Keys of query i of a sequence whose first token is n0; element index of score j, with a heads of
+ * all ranks: ((row a + first + head) s + i) s + j. */
 static attention_keys keys_of(const attention_shape *a, const REAL *qkv, int64_t n0, int64_t g,
                               int64_t h, int64_t i)
 {
     const int64_t row = a->row0 + n0 / a->seq;
-    const int64_t head = g * a->r + h;
-    return (attention_keys){
-        .k = qkv + head_at(a, n0, g, a->r),
-        .v = qkv + head_at(a, n0, g, a->r + 1),
-        .stride = a->groups * (a->r + 2) * a->width,
-        .lo = first_visible(i, a->window),
-        .hi = i + 1,
-        .element = (uint64_t)(((row * a->groups * a->r + head) * a->seq + i) * a->seq)};
+    const int64_t head = a->head0 + g * a->r + h;
+    return (attention_keys){.k = qkv + head_at(a, n0, g, a->r),
+                            .v = qkv + head_at(a, n0, g, a->r + 1),
+                            .stride = a->groups * (a->r + 2) * a->width,
+                            .lo = first_visible(i, a->window),
+                            .hi = i + 1,
+                            .element = (uint64_t)(((row * a->heads + head) * a->seq + i) * a->seq)};
 }
 
 /* m of score j: 1 / (1 - p) if it is kept, else 0. */

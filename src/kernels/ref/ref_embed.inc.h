@@ -5,24 +5,25 @@ static inline int64_t first_position(const ech_tensor *cell)
     return cell->data ? *(const int64_t *)cell->data : 0;
 }
 
-/* y[n] = table[ids[n]] + positions[first + n % s] */
+/* Row of the share of the table that a token's id has, or -1. */
+static inline int64_t local_row(const ech_kernel_call *call, int64_t n, int64_t n_rows)
+{
+    const int64_t row = ((const int32_t *)call->arg[0].data)[n] - call->attr[0];
+    return row >= 0 && row < n_rows ? row : -1;
+}
+
+/* y[n] = table[ids[n] - first], 0 where the row is not here */
 static void embed(const ech_kernel_call *call)
 {
-    const int32_t *ids = call->arg[0].data;
-    const int64_t n_rows = call->arg[0].dim[0];
     const int64_t width = call->arg[1].dim[1];
-    const int64_t first = first_position(&call->arg[3]);
-    const REAL *positions = in(call, 2);
-    for (int64_t n = 0; n < n_rows; n++) {
-        const REAL *token = in(call, 1) + (int64_t)ids[n] * width;
-        REAL *y = out(call, 4) + n * width;
-        if (!positions) {
-            memcpy(y, token, (size_t)width * sizeof(REAL));
-            continue;
-        }
-        const REAL *position = positions + (first + n % call->attr[0]) * width;
-        for (int64_t i = 0; i < width; i++)
-            y[i] = (REAL)((double)token[i] + (double)position[i]);
+    const size_t bytes = (size_t)width * sizeof(REAL);
+    for (int64_t n = 0; n < call->arg[0].dim[0]; n++) {
+        const int64_t row = local_row(call, n, call->arg[1].dim[0]);
+        REAL *y = out(call, 2) + n * width;
+        if (row >= 0)
+            memcpy(y, in(call, 1) + row * width, bytes);
+        else
+            memset(y, 0, bytes);
     }
 }
 
@@ -34,41 +35,54 @@ static bool is_first_of_its_id(const int32_t *ids, int64_t n)
     return true;
 }
 
-/* dtable[ids[n]] += sum over all m with the same id of dy[m].  The first token of an id gathers the
- * others: quadratic in N, but the sum is in double and needs no scratch. */
-static void add_table_gradient(const ech_kernel_call *call)
+/* dtable[ids[n] - first] += sum over all m with the same id of dy[m].  The first token of an id
+ * gathers the others: quadratic in N, but the sum is in double and needs no scratch. */
+static void embed_backward(const ech_kernel_call *call)
 {
     const int32_t *ids = call->arg[0].data;
     const int64_t n_rows = call->arg[0].dim[0];
     const int64_t width = call->arg[2].dim[1];
     for (int64_t n = 0; n < n_rows; n++) {
-        if (!is_first_of_its_id(ids, n))
+        const int64_t row = local_row(call, n, call->arg[2].dim[0]);
+        if (row < 0 || !is_first_of_its_id(ids, n))
             continue;
         for (int64_t c = 0; c < width; c += TILE) {
             double acc[TILE] = {0};
             for (int64_t m = n; m < n_rows; m++)
                 if (ids[m] == ids[n])
                     axpy(acc, 1.0, in(call, 1) + m * width + c, tile_size(c, width));
-            add_tile(out(call, 2) + (int64_t)ids[n] * width + c, acc, tile_size(c, width));
+            add_tile(out(call, 2) + row * width + c, acc, tile_size(c, width));
         }
     }
 }
 
-/* dtable as above; dpositions[i] += sum over sequences b of dy[b s + i] */
-static void embed_backward(const ech_kernel_call *call)
+/* y[n] += table[start + (token + n) % s] */
+static void positions(const ech_kernel_call *call)
 {
-    add_table_gradient(call);
-    if (!call->arg[3].data)
-        return;
+    const int64_t width = call->arg[0].dim[1];
+    const int64_t start = first_position(&call->arg[2]);
+    for (int64_t n = 0; n < call->arg[0].dim[0]; n++) {
+        const int64_t at = start + (call->attr[1] + n) % call->attr[0];
+        const REAL *position = in(call, 1) + at * width;
+        REAL *y = out(call, 0) + n * width;
+        for (int64_t i = 0; i < width; i++)
+            y[i] = (REAL)((double)y[i] + (double)position[i]);
+    }
+}
+
+/* dtable[(token + n) % s] += sum of dy[n], over the tokens of a position s apart */
+static void positions_backward(const ech_kernel_call *call)
+{
     const int64_t n_rows = call->arg[0].dim[0];
-    const int64_t width = call->arg[2].dim[1];
+    const int64_t width = call->arg[0].dim[1];
     const int64_t seq = call->attr[0];
-    for (int64_t i = 0; i < seq && i < n_rows; i++) {
+    for (int64_t first = 0; first < seq && first < n_rows; first++) {
+        REAL *dtable = out(call, 1) + (call->attr[1] + first) % seq * width;
         for (int64_t c = 0; c < width; c += TILE) {
             double acc[TILE] = {0};
-            for (int64_t n = i; n < n_rows; n += seq)
-                axpy(acc, 1.0, in(call, 1) + n * width + c, tile_size(c, width));
-            add_tile(out(call, 3) + i * width + c, acc, tile_size(c, width));
+            for (int64_t n = first; n < n_rows; n += seq)
+                axpy(acc, 1.0, in(call, 0) + n * width + c, tile_size(c, width));
+            add_tile(dtable + c, acc, tile_size(c, width));
         }
     }
 }

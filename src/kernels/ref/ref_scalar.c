@@ -1,6 +1,8 @@
 /* Kernels that are free of REAL: bytes, labels and cells of the scalar table. */
 #include "kernels/ref/ref.h"
 
+#include "kernels/sumsq.h" /* exact sums */
+
 #include <math.h>   /* sqrt */
 #include <string.h> /* memset, memcpy */
 
@@ -57,16 +59,38 @@ void ech_ref_sum_cells(const ech_kernel_call *call)
     *(double *)call->arg[1].data = sum;
 }
 
-/* norm = sqrt(grad_sq) / loss_scale; factor = min(1, max_norm / (norm + 1e-6)) / loss_scale, the
- * first term 1 with max_norm = 0.  A norm that is not a number stays visible in the factor. */
+static void add_words(int64_t *total, const int64_t *more)
+{
+    for (int k = 0; k < ECH_SUMSQ_WORDS && more; k++)
+        total[k] += more[k];
+}
+
+/* sum + copies / n + whole, rounded once.  Every element of `copies` was counted n times, so the
+ * division leaves no rest. */
+static double sum_of_squares(const ech_kernel_call *call)
+{
+    int64_t total[ECH_SUMSQ_WORDS] = {0};
+    add_words(total, call->arg[1].data);
+    ech_sumsq_carry(total);
+    ech_sumsq_divide(total, call->attr[0]);
+    add_words(total, call->arg[0].data);
+    add_words(total, call->arg[2].data);
+    ech_sumsq_carry(total);
+    return ech_sumsq_value(total);
+}
+
+/* grad_sq; norm = sqrt(grad_sq) / loss_scale;
+ * factor = min(1, max_norm / (norm + 1e-6)) / loss_scale, the first term 1 with max_norm = 0 */
 void ech_ref_clip(const ech_kernel_call *call)
 {
-    const double loss_scale = f64_cell(&call->arg[1]);
+    const double grad_sq = sum_of_squares(call);
+    const double loss_scale = f64_cell(&call->arg[3]);
     const double max_norm = call->real[0];
     double factor = 1.0;
     if (max_norm > 0.0) {
-        const double ratio = max_norm / (sqrt(f64_cell(&call->arg[0])) / loss_scale + 1e-6);
+        const double ratio = max_norm / (sqrt(grad_sq) / loss_scale + 1e-6);
         factor = ratio >= 1.0 ? 1.0 : ratio;
     }
-    *(double *)call->arg[2].data = factor / loss_scale;
+    *(double *)call->arg[4].data = grad_sq;
+    *(double *)call->arg[5].data = factor / loss_scale;
 }

@@ -30,6 +30,7 @@ typedef struct attention {
     int64_t stride;                /**< of tokens in qkv */
     int64_t out_stride;            /**< of tokens in out */
     int64_t q_tiles;
+    int64_t head0, heads; /**< of all ranks: the first of these, how many */
     float scale;
     philox_dropout dropout;
 } attention;
@@ -64,6 +65,8 @@ static inline attention attention_of(const ech_kernel_call *call)
                        .stride = dim[1] * dim[2] * dim[3],
                        .out_stride = dim[1] * r * dim[3],
                        .q_tiles = ech_cpu_ceil_div(call->attr[0], QUERIES),
+                       .head0 = call->attr[3],
+                       .heads = call->attr[4],
                        .scale = (float)call->real[0],
                        .dropout = philox_dropout_of(call, call->real[1], call->attr[2])};
 }
@@ -227,12 +230,13 @@ static inline void draw_queries(const attention *a, uint64_t first, uint32_t by_
 }
 
 /** Words of the scores of keys [j, j + n) into words[key][query].  Element of a score:
- *  ((row a + head) s + i) s + j.  Where s is a multiple of four, so is the distance of two queries,
- *  and one draw serves four keys. */
+ *  ((row a + first + head) s + i) s + j.  Where s is a multiple of four, so is the distance of two
+ *  queries, and one draw serves four keys. */
 static inline void draw_tile(const attention *a, const query_tile *q, int64_t j, int n,
                              uint32_t *words)
 {
-    const int64_t head = (a->call->rng.row0 + q->b) * a->groups * a->r + q->g * a->r + q->h;
+    const int64_t row = a->call->rng.row0 + q->b;
+    const int64_t head = row * a->heads + a->head0 + q->g * a->r + q->h;
     const uint64_t first = (uint64_t)((head * a->seq + q->i) * a->seq + j);
     uint32_t by_word[4][QUERIES];
     for (int k = 0; k < n; k++) {

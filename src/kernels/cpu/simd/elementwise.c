@@ -304,8 +304,8 @@ static void dropout_task(const void *ctx, int64_t task, int member)
     const philox_dropout d = philox_dropout_of(call, call->real[0], call->attr[1]);
     const range r = chunk_of(task, ech_cpu_elems(&call->arg[0]));
     const float *residual = ech_cpu_in(call, 1);
-    const uint64_t first =
-        (uint64_t)(call->rng.row0 * call->attr[0] * call->arg[0].dim[1] + r.begin);
+    const int64_t token = call->rng.row0 * call->attr[0] + call->attr[2];
+    const uint64_t first = (uint64_t)(token * call->arg[0].dim[1] + r.begin);
     uint32_t word[DRAW + VL] = {0}; /* an unaligned vector may reach beyond the last word */
     int64_t at = 0;
     while (at < r.n) {

@@ -3,71 +3,109 @@
 #include "kernels/cpu/simd/vec.h"
 #include "kernels/cpu/team.h"
 
+#include <string.h>
+
 static int64_t first_position(const ech_tensor *cell)
 {
     return cell->data ? *(const int64_t *)cell->data : 0;
 }
 
-static void embed_task(const void *ctx, int64_t row, int member)
+/* Row of the share of the table that a token's id has, or -1. */
+static int64_t local_row(const ech_kernel_call *call, int64_t n, int64_t n_rows)
+{
+    const int64_t row = ((const int32_t *)call->arg[0].data)[n] - call->attr[0];
+    return row >= 0 && row < n_rows ? row : -1;
+}
+
+static void embed_task(const void *ctx, int64_t n, int member)
 {
     (void)member;
     const ech_kernel_call *call = ctx;
-    const int32_t *ids = call->arg[0].data;
     const int64_t width = call->arg[1].dim[1];
-    const float *token = ech_cpu_in(call, 1) + (int64_t)ids[row] * width;
-    const int64_t at = first_position(&call->arg[3]) + row % call->attr[0];
-    const float *position = ech_cpu_in(call, 2) ? ech_cpu_in(call, 2) + at * width : NULL;
-    float *y = ech_cpu_out(call, 4) + row * width;
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        vf v = vf_load_n(token + (i), n);                                                          \
-        if (position)                                                                              \
-            v = v + vf_load_n(position + (i), n);                                                  \
-        vf_store_n(y + (i), v, n);                                                                 \
-    } while (0)
-    VEC_FOR(width, STEP);
-#undef STEP
+    const int64_t row = local_row(call, n, call->arg[1].dim[0]);
+    const size_t bytes = (size_t)width * sizeof(float);
+    float *y = ech_cpu_out(call, 2) + n * width;
+    if (row >= 0)
+        memcpy(y, ech_cpu_in(call, 1) + row * width, bytes);
+    else
+        memset(y, 0, bytes);
 }
 
-/* y[n] = table[ids[n]] + positions[first + n % s] */
+/* y[n] = table[ids[n] - first], 0 where the row is not here */
 void ECH_CPU(embed)(const ech_kernel_call *call)
 {
     ech_team_run_rows(call->threads, call->arg[0].dim[0], call->arg[1].dim[1], embed_task, call);
 }
 
-/* Columns of a task of the backward: tokens follow one another within it. */
+/* y += x */
+static void add_to(float *y, const float *x, int64_t n)
+{
+#define STEP(i, lanes)                                                                             \
+    vf_store_n(y + (i), vf_load_n(y + (i), lanes) + vf_load_n(x + (i), lanes), lanes)
+    VEC_FOR(n, STEP);
+#undef STEP
+}
+
+/* Columns of a task of a backward: tokens follow one another within it. */
 enum { COLUMNS = 8 * VL };
 
 static void embed_backward_task(const void *ctx, int64_t task, int member)
 {
     (void)member;
     const ech_kernel_call *call = ctx;
-    const int32_t *ids = call->arg[0].data;
     const int64_t width = call->arg[2].dim[1];
     const int64_t begin = task * COLUMNS;
     const int64_t columns = ech_cpu_min(COLUMNS, width - begin);
-    float *positions = ech_cpu_out(call, 3);
-    for (int64_t row = 0; row < call->arg[0].dim[0]; row++) {
-        const float *dy = ech_cpu_in(call, 1) + row * width + begin;
-        float *token = ech_cpu_out(call, 2) + (int64_t)ids[row] * width + begin;
-        float *position = positions ? positions + row % call->attr[0] * width + begin : NULL;
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        const vf d = vf_load_n(dy + (i), n);                                                       \
-        vf_store_n(token + (i), vf_load_n(token + (i), n) + d, n);                                 \
-        if (position)                                                                              \
-            vf_store_n(position + (i), vf_load_n(position + (i), n) + d, n);                       \
-    } while (0)
-        VEC_FOR(columns, STEP);
-#undef STEP
+    for (int64_t n = 0; n < call->arg[0].dim[0]; n++) {
+        const int64_t row = local_row(call, n, call->arg[2].dim[0]);
+        if (row >= 0)
+            add_to(ech_cpu_out(call, 2) + row * width + begin,
+                   ech_cpu_in(call, 1) + n * width + begin, columns);
     }
 }
 
-/* dtable[ids[n]] += dy[n], dpositions[n % s] += dy[n], in the order of n */
+/* dtable[ids[n] - first] += dy[n], in the order of n */
 void ECH_CPU(embed_backward)(const ech_kernel_call *call)
 {
     const int64_t n = ech_cpu_ceil_div(call->arg[2].dim[1], COLUMNS);
     ech_team_run(call->threads, n, embed_backward_task, call);
+}
+
+static void positions_task(const void *ctx, int64_t n, int member)
+{
+    (void)member;
+    const ech_kernel_call *call = ctx;
+    const int64_t width = call->arg[0].dim[1];
+    const int64_t at = first_position(&call->arg[2]) + (call->attr[1] + n) % call->attr[0];
+    add_to(ech_cpu_out(call, 0) + n * width, ech_cpu_in(call, 1) + at * width, width);
+}
+
+/* y[n] += table[start + (token + n) % s] */
+void ECH_CPU(positions)(const ech_kernel_call *call)
+{
+    const int64_t *dim = call->arg[0].dim;
+    ech_team_run_rows(call->threads, dim[0], dim[1], positions_task, call);
+}
+
+static void positions_backward_task(const void *ctx, int64_t task, int member)
+{
+    (void)member;
+    const ech_kernel_call *call = ctx;
+    const int64_t width = call->arg[0].dim[1];
+    const int64_t begin = task * COLUMNS;
+    const int64_t columns = ech_cpu_min(COLUMNS, width - begin);
+    for (int64_t n = 0; n < call->arg[0].dim[0]; n++) {
+        const int64_t at = (call->attr[1] + n) % call->attr[0];
+        add_to(ech_cpu_out(call, 1) + at * width + begin, ech_cpu_in(call, 0) + n * width + begin,
+               columns);
+    }
+}
+
+/* dtable[(token + n) % s] += dy[n], in the order of n */
+void ECH_CPU(positions_backward)(const ech_kernel_call *call)
+{
+    const int64_t n = ech_cpu_ceil_div(call->arg[0].dim[1], COLUMNS);
+    ech_team_run(call->threads, n, positions_backward_task, call);
 }
 
 /* --- rotary --- */

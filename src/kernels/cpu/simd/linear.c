@@ -1,7 +1,9 @@
-/* Linear layers: weights w [O, I] as products of gemm.c. */
+/* Linear layers: weights w [O, I] as products of gemm.c, biases, key/value rows of a gradient. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd/vec.h"
 #include "kernels/cpu/team.h"
+
+#include <string.h>
 
 /* y = x w^T + bias */
 void ECH_CPU(linear)(const ech_kernel_call *call)
@@ -75,24 +77,37 @@ static void add_bias_vector(const float *dy, int64_t stride, int64_t n_rows, int
     vf_store_n(dbias, vf_load_n(dbias, lanes) + sum, lanes);
 }
 
-static void bias_task(const void *ctx, int64_t task, int member)
+/* A gradient of a bias: dbias [width] += column sums of dy [n_rows, width]. */
+typedef struct bias_gradient {
+    const float *dy;
+    float *dbias;
+    int64_t n_rows, width;
+} bias_gradient;
+
+static void bias_gradient_task(const void *ctx, int64_t task, int member)
 {
     (void)member;
-    const ech_kernel_call *call = ctx;
-    const int64_t n_rows = call->arg[1].dim[0], width = call->arg[1].dim[1];
-    const int64_t begin = task * COLUMNS, columns = ech_cpu_min(COLUMNS, width - begin);
-    const float *dy = ech_cpu_in(call, 1) + begin;
-    float *dbias = ech_cpu_out(call, 3) + begin;
+    const bias_gradient *g = ctx;
+    const int64_t begin = task * COLUMNS, columns = ech_cpu_min(COLUMNS, g->width - begin);
+    const float *dy = g->dy + begin;
+    float *dbias = g->dbias + begin;
     if (columns < COLUMNS) {
-#define STEP(i, n) add_bias_vector(dy + (i), width, n_rows, n, dbias + (i))
+#define STEP(i, n) add_bias_vector(dy + (i), g->width, g->n_rows, n, dbias + (i))
         VEC_FOR(columns, STEP);
 #undef STEP
         return;
     }
     vf sum[VECS];
-    column_sums(dy, width, n_rows, sum);
+    column_sums(dy, g->width, g->n_rows, sum);
     for (int v = 0; v < VECS; v++)
         vf_store(dbias + v * VL, vf_load(dbias + v * VL) + sum[v]);
+}
+
+static void add_bias_gradient(const ech_kernel_call *call, int dy, int dbias)
+{
+    const int64_t *dim = call->arg[dy].dim;
+    const bias_gradient g = {ech_cpu_in(call, dy), ech_cpu_out(call, dbias), dim[0], dim[1]};
+    ech_team_run(call->threads, ech_cpu_ceil_div(dim[1], COLUMNS), bias_gradient_task, &g);
 }
 
 /* dw += dy^T x, dbias += column sums of dy */
@@ -114,5 +129,76 @@ void ECH_CPU(linear_wgrad)(const ech_kernel_call *call)
                             .threads = call->threads};
     ECH_CPU(gemm)(&g);
     if (call->arg[3].data)
-        ech_team_run(call->threads, ech_cpu_ceil_div(out, COLUMNS), bias_task, call);
+        add_bias_gradient(call, 1, 3);
+}
+
+static void bias_task(const void *ctx, int64_t row, int member)
+{
+    (void)member;
+    const ech_kernel_call *call = ctx;
+    const int64_t width = call->arg[1].dim[0];
+    const float *bias = ech_cpu_in(call, 1);
+    float *y = ech_cpu_out(call, 0) + row * width;
+#define STEP(i, n) vf_store_n(y + (i), vf_load_n(y + (i), n) + vf_load_n(bias + (i), n), n)
+    VEC_FOR(width, STEP);
+#undef STEP
+}
+
+/* y[n] += bias */
+void ECH_CPU(bias)(const ech_kernel_call *call)
+{
+    ech_team_run_rows(call->threads, call->arg[0].dim[0], call->arg[1].dim[0], bias_task, call);
+}
+
+/* dbias += column sums of dy */
+void ECH_CPU(bias_backward)(const ech_kernel_call *call)
+{
+    add_bias_gradient(call, 0, 1);
+}
+
+/* Groups hold copies of key and value rows: those of group j are number (first + j) / copies. */
+static int64_t kv_number(const ech_kernel_call *call, int64_t j)
+{
+    return (call->attr[0] + j) / call->attr[1];
+}
+
+/* Key and value rows of number `task`: the sum over its groups, in ascending order. */
+static void kv_fold_task(const void *ctx, int64_t task, int member)
+{
+    (void)member;
+    const ech_kernel_call *call = ctx;
+    const int64_t *dim = call->arg[0].dim; /* [g, r + 2, E] */
+    const int64_t pair = 2 * dim[2];
+    float *sum = ech_cpu_out(call, 1) + task * pair;
+    memset(sum, 0, (size_t)pair * sizeof *sum);
+    for (int64_t j = 0; j < dim[0]; j++) {
+        if (kv_number(call, j) != task)
+            continue;
+        const float *dw = ech_cpu_in(call, 0) + (j + 1) * dim[1] * dim[2] - pair;
+#define STEP(i, n) vf_store_n(sum + (i), vf_load_n(sum + (i), n) + vf_load_n(dw + (i), n), n)
+        VEC_FOR(pair, STEP);
+#undef STEP
+    }
+}
+
+/* sum = 0; sum[number of j] += key and value rows of dw[j], j = 0, 1, ... */
+void ECH_CPU(kv_fold)(const ech_kernel_call *call)
+{
+    ech_team_run(call->threads, call->arg[0].dim[0], kv_fold_task, call);
+}
+
+static void kv_spread_task(const void *ctx, int64_t j, int member)
+{
+    (void)member;
+    const ech_kernel_call *call = ctx;
+    const int64_t *dim = call->arg[1].dim; /* [g, r + 2, E] */
+    const int64_t pair = 2 * dim[2];
+    memcpy(ech_cpu_out(call, 1) + (j + 1) * dim[1] * dim[2] - pair,
+           ech_cpu_in(call, 0) + kv_number(call, j) * pair, (size_t)pair * sizeof(float));
+}
+
+/* key and value rows of dw[j] = sum[number of j] */
+void ECH_CPU(kv_spread)(const ech_kernel_call *call)
+{
+    ech_team_run(call->threads, call->arg[1].dim[0], kv_spread_task, call);
 }

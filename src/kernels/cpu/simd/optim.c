@@ -1,49 +1,25 @@
-/* Gradient norm and optimizers over flat ranges. */
+/* Optimizers over flat ranges. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd/vec.h"
 #include "kernels/cpu/team.h"
 
 #include <math.h>
 
-/* Four independent sums hide the latency of the multiply-add. */
-static double block_squares(const float *x, int64_t n)
-{
-    vd sum[4] = {vd_zero(), vd_zero(), vd_zero(), vd_zero()};
-    int64_t i = 0;
-    for (; i + 2 * VL <= n; i += 2 * VL)
-        for (int h = 0; h < 2; h++) {
-            vec_fetch_ahead(x + i + h * VL);
-            const vf v = vf_load(x + i + h * VL);
-            sum[2 * h] = vd_fma(vd_low(v), vd_low(v), sum[2 * h]);
-            sum[2 * h + 1] = vd_fma(vd_high(v), vd_high(v), sum[2 * h + 1]);
-        }
-    double tail = 0.0;
-    for (; i < n; i++)
-        tail += (double)x[i] * (double)x[i];
-    return vd_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + tail;
-}
-
-static void sumsq_task(const void *ctx, int64_t block, int member)
-{
-    (void)member;
-    const ech_kernel_call *call = ctx;
-    const int64_t begin = block * ECH_SUM_BLOCK;
-    const int64_t n = ech_cpu_min(ECH_SUM_BLOCK, ech_cpu_elems(&call->arg[0]) - begin);
-    ((double *)call->work)[block] = block_squares(ech_cpu_in(call, 0) + begin, n);
-}
-
-/* sum += sum x^2: by blocks of ECH_SUM_BLOCK, then over blocks in order */
-void ECH_CPU(sumsq)(const ech_kernel_call *call)
-{
-    const int64_t n_blocks = ech_cpu_ceil_div(ech_cpu_elems(&call->arg[0]), ECH_SUM_BLOCK);
-    ech_team_run_rows(call->threads, n_blocks, ECH_SUM_BLOCK, sumsq_task, call);
-    double sum = 0.0;
-    for (int64_t b = 0; b < n_blocks; b++)
-        sum += ((const double *)call->work)[b];
-    *(double *)call->arg[1].data += sum;
-}
-
 enum { CHUNK = 16384 /* elements of a task */ };
+
+/* Elements [begin, begin + n) of a task, of which the first `decayed` decay.  An element's bits
+ * depend on neither the task nor its lane. */
+typedef struct range {
+    int64_t begin, n, decayed;
+} range;
+
+static range range_of(const ech_kernel_call *call, int64_t task)
+{
+    const int64_t begin = task * CHUNK;
+    const int64_t n = ech_cpu_min(CHUNK, ech_cpu_elems(&call->arg[0]) - begin);
+    const int64_t decayed = ech_cpu_min(n, call->attr[1] - call->attr[0] - begin);
+    return (range){begin, n, decayed < 0 ? 0 : decayed};
+}
 
 /* An update with its numbers made once, in double. */
 typedef struct adamw_run {
@@ -71,7 +47,7 @@ static adamw_run adamw_run_of(const ech_kernel_call *call)
                        .decay = (float)(lr * call->real[3])};
 }
 
-VEC_INLINE void adamw_step(const adamw_run *run, int64_t i, int n)
+VEC_INLINE void adamw_step(const adamw_run *run, int64_t i, float decay, int n)
 {
     float *p = ech_cpu_out(run->call, 0) + i;
     float *m = ech_cpu_out(run->call, 2) + i;
@@ -81,7 +57,7 @@ VEC_INLINE void adamw_step(const adamw_run *run, int64_t i, int n)
     const vf vi_ = vf_fma(vf_load_n(v, n), vf_set1(run->b2), g * g * vf_set1(run->rest2));
     const vf root = vf_sqrt(vi_ * vf_set1(run->correct2)) + vf_set1(run->eps);
     const vf pi = vf_load_n(p, n);
-    const vf change = vf_fma(pi, vf_set1(run->decay), mi * vf_set1(run->step) / root);
+    const vf change = vf_fma(pi, vf_set1(decay), mi * vf_set1(run->step) / root);
     vf_store_n(m, mi, n);
     vf_store_n(v, vi_, n);
     vf_store_n(p, pi - change, n);
@@ -91,15 +67,17 @@ static void adamw_task(const void *ctx, int64_t task, int member)
 {
     (void)member;
     const adamw_run *run = ctx;
-    const int64_t begin = task * CHUNK;
-    const int64_t n = ech_cpu_min(CHUNK, ech_cpu_elems(&run->call->arg[0]) - begin);
-#define STEP(i, lanes) adamw_step(run, begin + (i), lanes)
-    VEC_FOR(n, STEP);
+    const range r = range_of(run->call, task);
+#define STEP(i, lanes) adamw_step(run, r.begin + (i), run->decay, lanes)
+    VEC_FOR(r.decayed, STEP);
+#undef STEP
+#define STEP(i, lanes) adamw_step(run, r.begin + r.decayed + (i), 0.0f, lanes)
+    VEC_FOR(r.n - r.decayed, STEP);
 #undef STEP
 }
 
 /* m = b1 m + (1 - b1) g', v = b2 v + (1 - b2) g'^2, g' = clip g,
- * p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay p) */
+ * p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay p), decay 0 from `decayed` on */
 void ECH_CPU(adamw)(const ech_kernel_call *call)
 {
     const adamw_run run = adamw_run_of(call);
@@ -107,15 +85,12 @@ void ECH_CPU(adamw)(const ech_kernel_call *call)
     ech_team_run(call->threads, n, adamw_task, &run);
 }
 
-static void sgd_task(const void *ctx, int64_t task, int member)
+/* Elements [begin, begin + n). */
+static void sgd_range(const ech_kernel_call *call, int64_t begin, int64_t n, double rate)
 {
-    (void)member;
-    const ech_kernel_call *call = ctx;
-    const int64_t begin = task * CHUNK;
-    const int64_t n = ech_cpu_min(CHUNK, ech_cpu_elems(&call->arg[0]) - begin);
     const double lr = ech_cpu_cell(call, 2);
     const vf step = vf_set1((float)(lr * ech_cpu_cell(call, 3)));
-    const vf decay = vf_set1((float)(lr * call->real[0]));
+    const vf decay = vf_set1((float)(lr * rate));
     const float *g = ech_cpu_in(call, 1) + begin;
     float *p = ech_cpu_out(call, 0) + begin;
 #define STEP(i, lanes)                                                                             \
@@ -127,7 +102,16 @@ static void sgd_task(const void *ctx, int64_t task, int member)
 #undef STEP
 }
 
-/* p -= lr (clip g + decay p) */
+static void sgd_task(const void *ctx, int64_t task, int member)
+{
+    (void)member;
+    const ech_kernel_call *call = ctx;
+    const range r = range_of(call, task);
+    sgd_range(call, r.begin, r.decayed, call->real[0]);
+    sgd_range(call, r.begin + r.decayed, r.n - r.decayed, 0.0);
+}
+
+/* p -= lr (clip g + decay p), decay 0 from `decayed` on */
 void ECH_CPU(sgd)(const ech_kernel_call *call)
 {
     const int64_t n = ech_cpu_ceil_div(ech_cpu_elems(&call->arg[0]), CHUNK);

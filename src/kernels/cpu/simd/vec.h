@@ -87,14 +87,20 @@ VEC_INLINE vf vf_sqrt(vf a)
     return VF(sqrt)(a);
 }
 
-VEC_INLINE vd vd_zero(void)
+VEC_INLINE vd vd_set1(double x)
 {
-    return VD_(setzero)();
+    return VD_(set1)(x);
 }
 
 VEC_INLINE vd vd_fma(vd a, vd b, vd c)
 {
     return VD_(fmadd)(a, b, c);
+}
+
+/** a b - c in one rounding. */
+VEC_INLINE vd vd_fms(vd a, vd b, vd c)
+{
+    return VD_(fmsub)(a, b, c);
 }
 
 #ifdef __AVX512F__
@@ -131,6 +137,12 @@ VEC_INLINE vf vf_if_above(vi word, vi limit, vf x)
 VEC_INLINE vf vf_exponent(vf a)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23));
+}
+
+/** VD floats. */
+VEC_INLINE vd vd_load_floats(const float *p)
+{
+    return _mm512_cvtps_pd(_mm256_loadu_ps(p));
 }
 
 VEC_INLINE vd vd_low(vf a)
@@ -224,6 +236,54 @@ VEC_INLINE vi vi_xor(vi a, vi b)
     return _mm512_xor_si512(a, b);
 }
 
+/** The words of floats; of doubles two a lane. */
+VEC_INLINE vi vi_of(vf a)
+{
+    return _mm512_castps_si512(a);
+}
+
+VEC_INLINE vi vi_of_doubles(vd a)
+{
+    return _mm512_castpd_si512(a);
+}
+
+/** 64-bit words. */
+VEC_INLINE vi vi_sub64(vi a, vi b)
+{
+    return _mm512_sub_epi64(a, b);
+}
+
+VEC_INLINE vi vi_add64(vi a, vi b)
+{
+    return _mm512_add_epi64(a, b);
+}
+
+VEC_INLINE void vi_store64(int64_t *p, vi v)
+{
+    _mm512_storeu_si512(p, v);
+}
+
+VEC_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+VEC_INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm512_sub_epi32(a, b);
+}
+
+/** Unsigned. */
+VEC_INLINE vi vi_max(vi a, vi b)
+{
+    return _mm512_max_epu32(a, b);
+}
+
+VEC_INLINE vi vi_min(vi a, vi b)
+{
+    return _mm512_min_epu32(a, b);
+}
+
 /** Low and high words of the products a m. */
 VEC_INLINE void vi_mul_wide(vi a, vi m, vi *low, vi *high)
 {
@@ -267,6 +327,11 @@ VEC_INLINE vf vf_if_above(vi word, vi limit, vf x)
 VEC_INLINE vf vf_exponent(vf a)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 23));
+}
+
+VEC_INLINE vd vd_load_floats(const float *p)
+{
+    return _mm256_cvtps_pd(_mm_loadu_ps(p));
 }
 
 VEC_INLINE vd vd_low(vf a)
@@ -356,6 +421,51 @@ VEC_INLINE vi vi_xor(vi a, vi b)
     return _mm256_xor_si256(a, b);
 }
 
+VEC_INLINE vi vi_of(vf a)
+{
+    return _mm256_castps_si256(a);
+}
+
+VEC_INLINE vi vi_of_doubles(vd a)
+{
+    return _mm256_castpd_si256(a);
+}
+
+VEC_INLINE vi vi_sub64(vi a, vi b)
+{
+    return _mm256_sub_epi64(a, b);
+}
+
+VEC_INLINE vi vi_add64(vi a, vi b)
+{
+    return _mm256_add_epi64(a, b);
+}
+
+VEC_INLINE void vi_store64(int64_t *p, vi v)
+{
+    _mm256_storeu_si256((vi *)(void *)p, v);
+}
+
+VEC_INLINE vi vi_and(vi a, vi b)
+{
+    return _mm256_and_si256(a, b);
+}
+
+VEC_INLINE vi vi_sub(vi a, vi b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+
+VEC_INLINE vi vi_max(vi a, vi b)
+{
+    return _mm256_max_epu32(a, b);
+}
+
+VEC_INLINE vi vi_min(vi a, vi b)
+{
+    return _mm256_min_epu32(a, b);
+}
+
 VEC_INLINE void vi_mul_wide(vi a, vi m, vi *low, vi *high)
 {
     const vi even = _mm256_mul_epu32(a, m);
@@ -389,12 +499,18 @@ VEC_INLINE vf vf_keep_n(vf v, int n)
 #endif
 }
 
+/** Fetch the line of p.  May lie beyond the end: a fetch never faults. */
+VEC_INLINE void vec_fetch(const float *p)
+{
+    _mm_prefetch((const char *)p, _MM_HINT_T0);
+}
+
 /** Fetch what a stream at p comes to some 4 KiB later: the processor alone stops at each page, and one
- *  stream does not fill the way to memory.  May lie beyond the end: a fetch never faults. */
+ *  stream does not fill the way to memory. */
 VEC_INLINE void vec_fetch_ahead(const float *p)
 {
-    enum { AHEAD_BYTES = 4096 };
-    _mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
+    enum { AHEAD = 1024 };
+    vec_fetch(p + AHEAD);
 }
 
 /** Calls step(i, lanes) for the vectors of n elements: full ones, then what is left.  A macro since

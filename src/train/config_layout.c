@@ -1,0 +1,110 @@
+#include "train/config_layout.h"
+
+#include "layout/shard.h"
+
+#include <string.h>
+
+enum { MAX_FACTORS = 31 };
+
+static const char *compute_name(ech_compute compute)
+{
+    static const char *const name[] = {"fp64", "fp32", "bf16", "fp16", "fp8"};
+    return name[compute];
+}
+
+/* ECH_AUTO and other negatives are what the table knows as "not known". */
+static int64_t known(int64_t x)
+{
+    return x > 0 ? x : 0;
+}
+
+ech_legal_query ech_config_legal_query(const ech_config *cfg, int ranks)
+{
+    const ech_model *m = &cfg->model;
+    const ech_config_layout *l = &cfg->layout;
+    return (ech_legal_query){
+        .heads = known(m->heads),
+        .kv_heads = known(m->kv_heads),
+        .ffn = known(m->ffn),
+        .vocab = known(m->vocab),
+        .layers = known(m->layers),
+        .context = known(m->context),
+        .ranks = ranks,
+        .tp = l->tp,
+        .pp = l->pp,
+        .cp = l->cp,
+        .ep = l->ep,
+        .etp = l->etp,
+        .dp = known(l->dp),
+        .order = l->order,
+        .tree = cfg->comm.tree.item,
+        .n_tree = cfg->comm.tree.n,
+        .sequence_parallel = l->sequence_parallel,
+        .keep_inputs = l->sequence_parallel_inputs == ECH_SP_KEEP,
+        .zero_stage = l->zero.stage,
+        .zero_group = l->zero.group,
+        .prefetch = l->zero.prefetch,
+        .reshard_after_forward = l->zero.reshard_after_forward,
+        .reduce_each = l->zero.reduce == ECH_ZERO_REDUCE_EACH,
+        .micro = known(cfg->batch.micro),
+        .global = known(cfg->batch.global),
+        .seq = known(cfg->batch.seq),
+        .recompute = l->recompute,
+        .offload_optimizer = l->offload_optimizer,
+        .offload_params = l->offload_params,
+        .offload_activations = l->offload_activations,
+        .compute = compute_name(cfg->precision.compute),
+    };
+}
+
+/* "tp-cp-ep-dp-pp" without ep, which folds into the others. */
+static void read_order(const char *words, ech_axis order[4])
+{
+    int n = 0;
+    for (const char *at = words; *at && n < 4; at += strcspn(at, "-"), at += *at == '-')
+        for (int a = 0; a < ECH_N_AXES; a++) {
+            const size_t bytes = strlen(ech_axis_name((ech_axis)a));
+            if (a != ECH_AXIS_EP && bytes == strcspn(at, "-") &&
+                memcmp(at, ech_axis_name((ech_axis)a), bytes) == 0)
+                order[n++] = (ech_axis)a;
+        }
+}
+
+ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_layout *out)
+{
+    int factor[MAX_FACTORS];
+    const ech_config_layout *l = &cfg->layout;
+    const ech_ints *tree = &cfg->comm.tree;
+    ECH_CHECK(cfg->model.heads % l->tp == 0, ECH_E_CONFIG, "tp = %lld does not divide %lld heads",
+              (long long)l->tp, (long long)cfg->model.heads);
+    ECH_CHECK(tree->n <= MAX_FACTORS, ECH_E_CONFIG, "a summation tree of %d factors", tree->n);
+    for (int i = 0; i < tree->n; i++)
+        factor[i] = (int)tree->item[i];
+    ech_layout_spec spec = {
+        .tp = (int)l->tp,
+        .cp = (int)l->cp,
+        .pp = (int)l->pp,
+        .dp = (int)l->dp,
+        .shard_group = l->zero.stage ? (int)l->zero.group : 0,
+        .kv_share = ech_shard_heads(cfg->model.heads, cfg->model.kv_heads, (int)l->tp).copies,
+        .tree = factor,
+        .n_tree = tree->n,
+        .node_ranks = node_ranks,
+    };
+    read_order(l->order, spec.order);
+    return ech_layout_make(&spec, out);
+}
+
+ech_shard_policy ech_config_policy(const ech_config *cfg)
+{
+    const ech_config_layout *l = &cfg->layout;
+    const bool is_sequence_parallel = l->sequence_parallel && l->tp > 1;
+    return (ech_shard_policy){
+        .is_sequence_parallel = is_sequence_parallel,
+        .keeps_inputs = is_sequence_parallel && l->sequence_parallel_inputs == ECH_SP_KEEP,
+        .zero_stage = (int)l->zero.stage,
+        .reduces_each = l->zero.reduce == ECH_ZERO_REDUCE_EACH,
+        .reshards_after_forward = l->zero.reshard_after_forward,
+        .prefetch = (int)l->zero.prefetch,
+    };
+}
