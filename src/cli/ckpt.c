@@ -1,7 +1,8 @@
-/* echelon ckpt: model folders in and out, and what is in them. */
+/* echelon ckpt: checkpoints and model folders, in and out, and what is in them. */
 #include "base/checked.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "cli/ckpt_own.h"
 #include "cli/command.h"
 #include "report/jout.h"
 #include "storage/hf_folder.h"
@@ -19,6 +20,7 @@ typedef struct loaded {
     ech_dtype dtype;     /* of the values: ECH_F32 or ECH_F64 */
     ech_dtype file_type; /* that the source had */
     void *flat;          /* owned */
+    char folder[4096];   /* that it was in, which may hold a tokenizer; "": none */
 } loaded;
 
 static void loaded_fini(loaded *l)
@@ -72,6 +74,44 @@ static ech_status load_hf(const char *dir, loaded *l)
     return ECH_OK;
 }
 
+/* Parameters of an own checkpoint; every file is there and every hash of them is compared. */
+static ech_status read_own(ech_ckpt *c, loaded *l)
+{
+    const size_t es = ech_dtype_bytes(l->dtype);
+    ECH_TRY(ech_ckpt_check_files(c));
+    ECH_TRY(ech_calloc((size_t)l->canon.elems, es, &l->flat));
+    for (int i = 0; i < l->canon.n_params; i++) /* padding rows come last and stay zero */
+        ECH_TRY(ech_ckpt_read_tensor(c, ECH_CKPT_PARAMS, i, l->dtype,
+                                     (char *)l->flat + (size_t)l->canon.param[i].offset * es));
+    return ECH_OK;
+}
+
+static ech_status load_own(const char *path, loaded *l)
+{
+    ech_ckpt *c = NULL;
+    ECH_TRY(ech_ckpt_own_open(path, &c));
+    l->file_type = ech_ckpt_manifest_of(c)->dtype[ECH_CKPT_PARAMS];
+    l->dtype = l->file_type == ECH_F64 ? ECH_F64 : ECH_F32;
+    (void)snprintf(l->folder, sizeof l->folder, "%s", ech_ckpt_path_of(c));
+    ech_status st = ech_ckpt_model(c, &l->model, &l->canon);
+    if (st == ECH_OK)
+        st = read_own(c, l);
+    ech_ckpt_close(&c);
+    return st;
+}
+
+static ech_status load(const char *path, loaded *l)
+{
+    bool is_own = false;
+    if (!ech_path_is_folder(path))
+        return load_llama2c(path, l);
+    ECH_TRY(ech_ckpt_own_is(path, &is_own));
+    if (is_own)
+        return load_own(path, l);
+    (void)snprintf(l->folder, sizeof l->folder, "%s", path);
+    return load_hf(path, l);
+}
+
 /* --- import, export --- */
 
 typedef struct copy_options {
@@ -94,11 +134,10 @@ static ech_status file_type_of(const copy_options *o, const loaded *l, ech_dtype
 
 static ech_status write_copy(const copy_options *o, loaded *l, int64_t shard_bytes)
 {
-    const bool is_folder = ech_path_is_folder(o->from);
     ech_hf_folder_spec spec = {.max_shard_bytes = shard_bytes};
     void **param = NULL;
     ECH_TRY(file_type_of(o, l, &spec.file_dtype));
-    spec.tokenizer = o->tokenizer ? o->tokenizer : is_folder ? o->from : NULL;
+    spec.tokenizer = o->tokenizer ? o->tokenizer : l->folder[0] ? l->folder : NULL;
     spec.tokenizer_is_optional = !o->tokenizer;
     ECH_TRY(ech_hf_flat_params(&l->canon, l->dtype, l->flat, &param));
     const ech_hf_values values = {l->dtype, param};
@@ -117,7 +156,7 @@ static ech_status copy_model(const copy_options *o)
         ECH_CHECK(shard_bytes > 0, ECH_E_USAGE, "--shard-bytes %s: must be above 0", o->shard);
     }
     ECH_TRY(file_type_of(o, &l, &unused)); /* before anything is read */
-    ech_status st = ech_path_is_folder(o->from) ? load_hf(o->from, &l) : load_llama2c(o->from, &l);
+    ech_status st = load(o->from, &l);
     if (st == ECH_OK)
         st = write_copy(o, &l, shard_bytes);
     if (st == ECH_OK)
@@ -127,7 +166,7 @@ static ech_status copy_model(const copy_options *o)
     return st;
 }
 
-/* Import and export are one thing as long as an HF folder is the form of Echelon's own weights. */
+/* Import and export are one thing: whatever holds a model becomes an HF folder. */
 static ech_status run_copy(int argc, char **argv)
 {
     copy_options o = {0};
@@ -137,7 +176,9 @@ static ech_status run_copy(int argc, char **argv)
                             {"dtype", ECH_OPT_STRING, &o.dtype},
                             {"shard-bytes", ECH_OPT_STRING, &o.shard}};
     ech_status st = ech_opt_parse(argc, argv, opts, sizeof opts / sizeof *opts, &words);
-    if (st == ECH_OK && (words.n != 1 || !o.out))
+    if (st == ECH_OK && words.n == 2 && !o.out)
+        o.out = words.item[1];
+    else if (st == ECH_OK && (words.n != 1 || !o.out))
         st = ECH_RAISE(ECH_E_USAGE, "ckpt %s needs one source and --out DIR", argv[0]);
     if (st == ECH_OK) {
         o.from = words.item[0];
@@ -221,6 +262,10 @@ static ech_status show_json(const ech_st_set *set)
 static ech_status show(const char *path, bool as_json)
 {
     ech_st_set *set = NULL;
+    bool is_own = false;
+    ECH_TRY(ech_ckpt_own_is(path, &is_own));
+    if (is_own)
+        return ech_ckpt_own_show(path, as_json);
     ECH_CHECK(!ech_has_suffix(path, ".bin"), ECH_E_UNSUPPORTED,
               "%s: only safetensors are shown; ckpt import makes them of llama2.c's file", path);
     ECH_TRY(ech_st_set_open(path, &set));
@@ -248,14 +293,19 @@ static ech_status run_show(int argc, char **argv)
 static const struct {
     const char *name;
     ech_status (*run)(int argc, char **argv); /* NULL: in the specification, not built yet */
-} actions[] = {{"import", run_copy}, {"export", run_copy}, {"show", run_show}, {"ls", NULL},
-               {"verify", NULL},     {"diff", NULL},       {"prune", NULL}};
+} actions[] = {{"import", run_copy},
+               {"export", run_copy},
+               {"show", run_show},
+               {"ls", ech_ckpt_own_ls},
+               {"verify", ech_ckpt_own_verify},
+               {"diff", NULL},
+               {"prune", NULL}};
 enum { N_ACTIONS = sizeof actions / sizeof *actions };
 
 static ech_status run_action(int argc, char **argv)
 {
     const char *names[N_ACTIONS];
-    ECH_CHECK(argc > 1, ECH_E_USAGE, "ckpt needs one of import, export, show");
+    ECH_CHECK(argc > 1, ECH_E_USAGE, "ckpt needs one of ls, show, verify, export, import");
     for (size_t i = 0; i < N_ACTIONS; i++) {
         names[i] = actions[i].name;
         if (strcmp(argv[1], actions[i].name) != 0)
@@ -275,23 +325,34 @@ static int cmd_ckpt(int argc, char **argv)
 
 const ech_command ech_command_ckpt = {
     "ckpt",
-    "model folders in and out: llama2.c and Hugging Face safetensors",
-    "Usage: echelon ckpt import|export SOURCE --out DIR [OPTIONS]\n"
+    "checkpoints: list, show, verify, export; model folders in and out",
+    "Usage: echelon ckpt ls DIR [--json]\n"
     "       echelon ckpt show DIR|FILE [--json]\n"
+    "       echelon ckpt verify DIR [--json]\n"
+    "       echelon ckpt export|import SOURCE --out DIR [OPTIONS]\n"
     "\n"
-    "import and export write SOURCE (llama2.c's legacy .bin, or a Hugging Face folder) as a\n"
-    "Hugging Face folder: config.json, model.safetensors (or shards with their index), "
-    "tokenizer.\n"
-    "The folder appears whole or not at all; one that holds a model is replaced.\n"
+    "ls lists the checkpoints of a folder, newest first: step, run, bytes, time, layout, and "
+    "whether\n"
+    "manifest and files are whole.  show tells what is in a checkpoint (of a folder with several: "
+    "the\n"
+    "newest that is whole) or in safetensors.  verify reads every byte of a checkpoint, or of all "
+    "in a\n"
+    "folder, and compares every hash; a fault names tensor and rank, exit status 1.\n"
+    "\n"
+    "export and import write SOURCE (a checkpoint, a folder with checkpoints, a Hugging Face "
+    "folder,\n"
+    "or llama2.c's legacy .bin) as a Hugging Face folder: config.json, model.safetensors (or "
+    "shards\n"
+    "with their index), tokenizer.  The folder appears whole or not at all; one that holds a model "
+    "is\n"
+    "replaced.\n"
     "\n"
     "  --out DIR           where the folder will stand\n"
-    "  --tokenizer FILE    tokenizer.json, encoder.json, vocab.json, llama2.c's .bin, or a "
-    "folder\n"
+    "  --tokenizer FILE    tokenizer.json, encoder.json, vocab.json, llama2.c's .bin, or a folder\n"
     "                      with one; default: that of SOURCE, if it has one\n"
     "  --dtype TYPE        fp64, fp32, bf16 or fp16; default: that of SOURCE\n"
     "  --shard-bytes SIZE  largest weight file, as 5GB (the default)\n"
     "\n"
-    "show lists name, type and shape of every tensor.  ls, verify, diff and prune are not built\n"
-    "yet.\n",
+    "diff and prune are not built yet.\n",
     cmd_ckpt,
 };

@@ -109,9 +109,9 @@ def test_refusals(out, folder):
     os.truncate(os.path.join(damaged, "model.safetensors"), 1000)
     new = os.path.join(folder, "new")
     for args, code, words in [
-        ([], 2, "ckpt needs one of import, export, show"),
+        ([], 2, "ckpt needs one of ls, show, verify, export, import"),
         (["shwo"], 2, "did you mean 'show'?"),
-        (["ls"], 2, "ckpt ls is not built yet"),
+        (["diff"], 2, "ckpt diff is not built yet"),
         (["prune", "x"], 2, "ckpt prune is not built yet"),
         (["import", source], 2, "--out DIR"),
         (["import", "--out", new], 2, "needs one source"),
