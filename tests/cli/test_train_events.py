@@ -293,9 +293,11 @@ def test_evaluation(place):
     the training file as held-out one, it is the loss of a step that takes the whole file."""
     place.tokens("all.bin", n=26 * SEQ + 1, seed=5)
     base = None
-    for ranks, total, micro in [(1, 26, 13), (1, 4, 2), (2, 12, 3), (3, 9, 1), (4, 40, 5)]:
+    for ranks, total, micro, zero in [(1, 26, 13, {}), (1, 4, 2, {}), (2, 12, 3, {}), (3, 9, 1, {}),
+                                      (4, 40, 5, {}), (4, 8, 1, {"stage": 1, "group": 2})]:
         config = place.config(data={"train": "all.bin", "valid": "all.bin"},
                               batch={"global": total, "micro": micro}, optim={"lr": 0},
+                              layout={"zero": zero},
                               precision={"compute": "fp64"}, train={"steps": 2, "eval_every": 1})
         more = ("--ranks", str(ranks), "--transport", "inproc")
         run = good("evaluation", place.train(config, *more))
