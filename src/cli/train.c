@@ -261,7 +261,7 @@ static ech_status open_outputs(process *p)
     ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads));
     ECH_TRY(ech_run_folder_create(&facts));
     ECH_TRY(ech_run_metrics_path(&p->cfg, path, sizeof path));
-    ECH_TRY(ech_metrics_create(path, p->o->json ? print_line : NULL, NULL, &p->metrics));
+    ECH_TRY(ech_metrics_create(path, false, p->o->json ? print_line : NULL, NULL, &p->metrics));
     p->teller = (teller){ech_train_events_sink(p->metrics), p->o->json, p->cfg.train.steps};
     if (p->o->steps > 0)
         p->teller.steps = p->o->steps;

@@ -13,7 +13,7 @@ struct ech_metrics {
     ech_jout json;
 };
 
-ech_status ech_metrics_create(const char *path, ech_metrics_sink sink, void *user,
+ech_status ech_metrics_create(const char *path, bool adds, ech_metrics_sink sink, void *user,
                               ech_metrics **out)
 {
     ech_metrics *m = NULL;
@@ -25,7 +25,8 @@ ech_status ech_metrics_create(const char *path, ech_metrics_sink sink, void *use
         m->path = strdup(path);
         if (!m->path)
             ECH_TRY_GOTO(st, ECH_RAISE(ECH_E_NOMEM, "%s", path), fail);
-        ECH_TRY_GOTO(st, ech_write_whole(path, "", 0), fail);
+        if (!adds || !ech_path_exists(path))
+            ECH_TRY_GOTO(st, ech_write_whole(path, "", 0), fail);
     }
     *out = m;
     return ECH_OK;

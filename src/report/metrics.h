@@ -19,14 +19,15 @@ typedef ech_status (*ech_metrics_sink)(const char *line, void *user);
 /** A stream; opaque. */
 typedef struct ech_metrics ech_metrics;
 
-/** Start a stream.  A file of that name is begun anew.
+/** Start a stream.
  *  @param path  file; NULL: none
+ *  @param adds  go on in a file of that name; else it is begun anew
  *  @param sink  NULL: none
  *  @param user  handed to sink
  *  @param out   owned by the caller, set on success only
  *  @return ECH_OK | ECH_E_IO | ECH_E_NOMEM */
-ECH_MUST_USE ech_status ech_metrics_create(const char *path, ech_metrics_sink sink, void *user,
-                                           ech_metrics **out);
+ECH_MUST_USE ech_status ech_metrics_create(const char *path, bool adds, ech_metrics_sink sink,
+                                           void *user, ech_metrics **out);
 
 /** Begin {"event": name, ...; the one before must have ended.  @return borrowed */
 ech_jout *ech_metrics_begin(ech_metrics *m, const char *event);

@@ -462,32 +462,35 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Pieces from `piece` on that are in file `index`; returns how many. */
-static int64_t verify_file(ech_ckpt *c, int64_t index, const ech_ckpt_piece *const *piece,
-                           int64_t left, verdict *v)
+/* The n pieces of file `index`. */
+static void verify_file(ech_ckpt *c, int64_t index, const ech_ckpt_piece *const *piece, int64_t n,
+                        verdict *v)
 {
-    const int64_t rank = c->m.file[index].rank;
     ech_file *f = NULL;
-    int64_t n = 0;
     const bool is_open = open_checked(c, index, &f) == ECH_OK;
     if (!is_open)
-        tell(v, c, NULL, rank);
-    for (; n < left && piece[n]->rank == rank; n++)
-        if (is_open) {
-            const ech_status st = read_piece(c, f, piece[n]);
-            if (st < 0) {
-                (void)name_piece(c, piece[n], st);
-                tell(v, c, piece[n], rank);
-            }
+        tell(v, c, NULL, c->m.file[index].rank);
+    for (int64_t i = 0; i < n && is_open; i++) {
+        const ech_status st = read_piece(c, f, piece[i]);
+        if (st < 0) {
+            (void)name_piece(c, piece[i], st);
+            tell(v, c, piece[i], piece[i]->rank);
         }
+    }
     ech_file_close(&f);
+}
+
+static int64_t pieces_of(int64_t rank, const ech_ckpt_piece *const *piece, int64_t left)
+{
+    int64_t n = 0;
+    while (n < left && piece[n]->rank == rank)
+        n++;
     return n;
 }
 
-ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user)
+static ech_status verify(ech_ckpt *c, int64_t share, int64_t shares, verdict *v)
 {
     const int64_t n = c->m.n_pieces;
-    verdict v = {.on_fault = on_fault, .user = user};
     const ech_ckpt_piece **piece = NULL;
     int64_t at = 0;
     ECH_TRY(need_buffer(c));
@@ -495,10 +498,26 @@ ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user)
     for (int64_t i = 0; i < n; i++)
         piece[i] = &c->m.piece[i];
     qsort(piece, (size_t)n, sizeof *piece, compare_places);
-    for (int64_t f = 0; f < c->m.n_files; f++)
-        at += verify_file(c, f, piece + at, n - at, &v);
+    for (int64_t f = 0; f < c->m.n_files; f++) {
+        const int64_t here = pieces_of(c->m.file[f].rank, piece + at, n - at);
+        if (f % shares == share)
+            verify_file(c, f, piece + at, here, v);
+        at += here;
+    }
     free(piece);
-    ECH_CHECK(v.n == 0, ECH_E_CORRUPT, "%s%s", v.first,
-              v.n > 1 ? " (and more of it is damaged)" : "");
+    ECH_CHECK(v->n == 0, ECH_E_CORRUPT, "%s%s", v->first,
+              v->n > 1 ? " (and more of it is damaged)" : "");
     return ECH_OK;
+}
+
+ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user)
+{
+    verdict v = {.on_fault = on_fault, .user = user};
+    return verify(c, 0, 1, &v);
+}
+
+ech_status ech_ckpt_verify_share(ech_ckpt *c, int64_t share, int64_t shares)
+{
+    verdict v = {0};
+    return verify(c, share, shares, &v);
 }

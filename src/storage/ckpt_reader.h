@@ -94,4 +94,12 @@ typedef void (*ech_ckpt_on_fault)(const ech_ckpt_fault *fault, void *user);
  *        | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user);
 
+/** The same of one share of the piece files: file i of the manifest where i mod `shares` is `share`.
+ *  So processes that each take a share read every byte once together.
+ *  @param c       open
+ *  @param share   0 .. shares - 1
+ *  @param shares  >= 1
+ *  @return as ech_ckpt_verify */
+ECH_MUST_USE ech_status ech_ckpt_verify_share(ech_ckpt *c, int64_t share, int64_t shares);
+
 #endif

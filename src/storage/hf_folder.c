@@ -114,23 +114,23 @@ static size_t kind_of(const char *file)
     return ech_has_suffix(name, ".bin") ? N_TOKENIZERS - 1 : 0;
 }
 
-static ech_status copy_tokenizer(const ech_hf_folder_spec *spec, const char *dir)
+ech_status ech_hf_tokenizer_copy(const char *tokenizer, bool is_optional, const char *dir)
 {
     bool found = false;
 
-    if (!ech_path_is_folder(spec->tokenizer))
-        return copy_kind(spec->tokenizer, kind_of(spec->tokenizer), dir);
+    if (!ech_path_is_folder(tokenizer))
+        return copy_kind(tokenizer, kind_of(tokenizer), dir);
     for (size_t i = 0; i < N_TOKENIZERS; i++) {
         char file[4096];
-        ECH_TRY(ech_path_join(spec->tokenizer, tokenizer_rows[i].name, file, sizeof file));
+        ECH_TRY(ech_path_join(tokenizer, tokenizer_rows[i].name, file, sizeof file));
         if (!ech_path_exists(file))
             continue;
         ECH_TRY(copy_kind(file, i, dir));
         found = true;
     }
-    ECH_CHECK(found || spec->tokenizer_is_optional, ECH_E_IO,
+    ECH_CHECK(found || is_optional, ECH_E_IO,
               "%s: no tokenizer (tokenizer.json, encoder.json, vocab.json or tokenizer.bin)",
-              spec->tokenizer);
+              tokenizer);
     return ECH_OK;
 }
 
@@ -163,7 +163,7 @@ static ech_status fill(const char *dir, const ech_model *m, const ech_hf_map *ma
 {
     ECH_TRY(write_config(dir, m));
     if (spec->tokenizer)
-        ECH_TRY(copy_tokenizer(spec, dir));
+        ECH_TRY(ech_hf_tokenizer_copy(spec->tokenizer, spec->tokenizer_is_optional, dir));
     return write_weights(dir, map, from, spec);
 }
 

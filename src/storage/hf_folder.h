@@ -36,6 +36,14 @@ ECH_MUST_USE ech_status ech_hf_folder_write(const char *dir, const ech_model *m,
                                             const ech_hf_values *from,
                                             const ech_hf_folder_spec *spec);
 
+/** Copy a tokenizer's files into a folder, under the names that ech_tokenizer_open knows.
+ *  @param tokenizer    file or folder, as in ech_hf_folder_spec
+ *  @param is_optional  a folder without one is fine
+ *  @param dir          is there
+ *  @return ECH_OK | ECH_E_IO | ECH_E_NOMEM | ECH_E_USAGE (a path too long) */
+ECH_MUST_USE ech_status ech_hf_tokenizer_copy(const char *tokenizer, bool is_optional,
+                                              const char *dir);
+
 /** A model read from a folder, all of it owned. */
 typedef struct ech_hf_folder {
     ech_model model;

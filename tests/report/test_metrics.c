@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void test_document(void **state)
 {
@@ -72,7 +73,7 @@ static void test_events(void **state)
     ech_metrics *m = NULL;
     assert_ok(ech_path_join(*state, "metrics.jsonl", path, sizeof path));
     assert_ok(ech_write_whole(path, "old\n", 4));
-    assert_ok(ech_metrics_create(path, gather, &lines, &m));
+    assert_ok(ech_metrics_create(path, false, gather, &lines, &m));
     write_events(m);
     ech_metrics_destroy(&m);
     assert_null(m);
@@ -83,6 +84,13 @@ static void test_events(void **state)
     assert_ok(ech_read_whole(path, 4096, &file, &bytes));
     assert_string_equal(file, "{\"event\": \"step\", \"step\": 1, \"loss\": 0.3333333333333333}\n"
                               "{\"event\": \"step\", \"step\": 2, \"loss\": 0.6666666666666666}\n");
+    free(file);
+    assert_ok(ech_metrics_create(path, true, NULL, NULL, &m));
+    (void)ech_metrics_begin(m, "end");
+    assert_ok(ech_metrics_end(m));
+    ech_metrics_destroy(&m);
+    assert_ok(ech_read_whole(path, 4096, &file, &bytes));
+    assert_string_equal(strchr(strchr(file, '\n') + 1, '\n') + 1, "{\"event\": \"end\"}\n");
     free(file);
     ech_text_fini(&lines);
 }
@@ -99,10 +107,10 @@ static void test_failures(void **state)
 {
     (void)state;
     ech_metrics *m = NULL;
-    assert_fails(ech_metrics_create("no/such/folder/metrics", NULL, NULL, &m), ECH_E_IO,
+    assert_fails(ech_metrics_create("no/such/folder/metrics", false, NULL, NULL, &m), ECH_E_IO,
                  "no/such/folder/metrics");
     assert_null(m);
-    assert_ok(ech_metrics_create(NULL, refuse_line, NULL, &m));
+    assert_ok(ech_metrics_create(NULL, false, refuse_line, NULL, &m));
     (void)ech_metrics_begin(m, "end");
     assert_fails(ech_metrics_end(m), ECH_E_IO, "nobody listens");
     ech_metrics_destroy(&m);

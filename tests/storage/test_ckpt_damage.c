@@ -222,6 +222,11 @@ static void test_swapped(void **state)
     assert_ok(ech_ckpt_open(path, &c));
     assert_ok(ech_ckpt_check_files(c)); /* sizes do not tell */
     assert_fails(ech_ckpt_verify(c, NULL, NULL), ECH_E_CORRUPT, "rank 4: ");
+    for (int64_t share = 0; share < 3; share++) /* 4 mod 3 is 1 */
+        if (share == 1)
+            assert_fails(ech_ckpt_verify_share(c, share, 3), ECH_E_CORRUPT, "rank 4: ");
+        else
+            assert_ok(ech_ckpt_verify_share(c, share, 3));
     ech_ckpt_close(&c);
     put(in_checkpoint(path, "rank-00004.bin"), b, bytes[1]);
     put(in_checkpoint(path, "rank-00005.bin"), a, bytes[0]);
