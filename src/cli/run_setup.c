@@ -87,15 +87,55 @@ ech_status ech_run_setup_compare(ech_run_setup *s, uint64_t mine, const char *wh
     return st;
 }
 
-/* Different configurations would train different models or hang: compare their resolved forms. */
-static ech_status compare_configs(const ech_run_request *r, ech_run_setup *s)
+/* What a rank was started with, in words that can be compared and said. */
+enum { N_WORDS = 6, WORD_BYTES = 64 };
+typedef char start_words[N_WORDS][WORD_BYTES];
+
+static const char *const word_names[N_WORDS] = {"echelon",   "train.seed", "--steps",
+                                                "--kernels", "--resume",   "configuration"};
+
+/* The configuration in its resolved form, whole; a long path by its end and its hash. */
+static void describe_start(const ech_run_request *r, start_words w)
 {
     ech_text json = {0};
+    const char *resume = r->resume ? r->resume : "";
+    const size_t n = strlen(resume);
     ech_config_to_json(r->cfg, &json);
-    ech_text_add(&json, " steps %lld kernels %s", (long long)r->steps, r->kernels);
-    const uint64_t mine = ech_hash64(ech_text_get(&json), json.bytes);
+    (void)snprintf(w[0], WORD_BYTES, "%s", ECH_VERSION);
+    (void)snprintf(w[1], WORD_BYTES, "%lld", (long long)r->cfg->train.seed);
+    (void)snprintf(w[2], WORD_BYTES, "%lld", (long long)r->steps);
+    (void)snprintf(w[3], WORD_BYTES, "%s", r->kernels);
+    if (n < 40)
+        (void)snprintf(w[4], WORD_BYTES, "%s", resume);
+    else
+        (void)snprintf(w[4], WORD_BYTES, "...%s (%016llx)", resume + n - 36,
+                       (unsigned long long)ech_hash64(resume, n));
+    (void)snprintf(w[5], WORD_BYTES, "with hash %016llx",
+                   (unsigned long long)ech_hash64(ech_text_get(&json), json.bytes));
     ech_text_fini(&json);
-    return ech_run_setup_compare(s, mine, "another configuration, --steps or --kernels");
+}
+
+/* Ranks of different versions, seeds or configurations would train different models or hang. */
+static ech_status compare_starts(const ech_run_request *r, ech_run_setup *s)
+{
+    start_words mine = {""};
+    start_words *all = NULL;
+    ech_transport *t = s->transport[0];
+    if (s->n_local > 1 || t->size == 1)
+        return ECH_OK;
+    describe_start(r, mine);
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    ech_status st = t->exchange(t, mine, sizeof mine, all);
+    for (int i = 0; i < t->size; i++)
+        for (int k = 0; k < N_WORDS && st >= 0; k++)
+            if (strcmp(all[i][k], all[0][k]) != 0)
+                st = ECH_RAISE(ECH_E_CONFIG,
+                               "rank %d was started with another %s than rank 0: %s, "
+                               "rank 0 %s",
+                               i, word_names[k], all[i][k], all[0][k]);
+    s->is_agreed_failure = st == ECH_E_CONFIG;
+    free(all);
+    return st;
 }
 
 /* --- kernels --- */
@@ -273,7 +313,7 @@ ech_status ech_run_setup_open(const ech_run_request *r, ech_run_setup *out)
     if (st >= 0)
         st = open_transports(r, out);
     if (st >= 0)
-        st = compare_configs(r, out);
+        st = compare_starts(r, out);
     if (st >= 0)
         st = find_nodes(r, out);
     if (st >= 0) {

@@ -18,6 +18,7 @@ typedef struct ech_run_request {
     int64_t steps;         /**< to stop at, 0: as cfg says; every rank's must be the same */
     const char *transport; /**< NULL: self for one rank, mpi for more */
     const char *kernels;   /**< auto, cpu, ref */
+    const char *resume;    /**< as --resume says; NULL: nothing.  Every rank's must be the same */
     const ech_config *cfg;
 } ech_run_request;
 

@@ -92,9 +92,6 @@ static ech_status refuse_unbuilt(const train_options *o)
     ECH_CHECK(!o->trace, ECH_E_UNSUPPORTED, "--trace is not built yet");
     ECH_CHECK(!o->report, ECH_E_UNSUPPORTED, "--report is not built yet");
     ECH_CHECK(!o->verify_plan, ECH_E_UNSUPPORTED, "--verify-plan is not built yet");
-    ECH_CHECK(strcmp(o->resume, "auto") == 0 || strcmp(o->resume, "no") == 0, ECH_E_UNSUPPORTED,
-              "--resume %s: resuming is not built yet, a run starts anew; wanted auto or no",
-              o->resume);
     return ECH_OK;
 }
 
@@ -102,6 +99,7 @@ static ech_status refuse_unbuilt(const train_options *o)
 static ech_status check_options(train_options *o)
 {
     ECH_TRY(refuse_unbuilt(o));
+    ECH_CHECK(o->resume[0], ECH_E_USAGE, "--resume wants auto, no or the path of a checkpoint");
     ECH_CHECK(!o->oversubscribe || o->hostfile, ECH_E_USAGE,
               "--oversubscribe wants --hostfile: on one host ranks may share processors anyway");
     ECH_CHECK(!o->hostfile || !o->transport || strcmp(o->transport, "mpi") == 0, ECH_E_USAGE,
@@ -194,7 +192,7 @@ static ech_status tell_checkpoint(void *user, const ech_event_checkpoint *e)
     const teller *t = user;
     ECH_TRY(t->json.checkpoint(t->json.user, e));
     if (!t->is_json)
-        (void)printf("weights of step %lld in %s (%.2f s)\n", (long long)e->step, e->path,
+        (void)printf("checkpoint of step %lld in %s (%.2f s)\n", (long long)e->step, e->path,
                      e->write_s);
     return ECH_OK;
 }
@@ -240,12 +238,18 @@ typedef struct process {
     ech_session *session;
     ech_metrics *metrics;
     teller teller;
-    const char *weights; /* folder the run starts from, borrowed; NULL: the seed */
+    ech_resume from;
+    const char *weights; /* what the run starts from, borrowed; NULL: the seed */
     uint64_t weights_hash;
     ech_legal_report costs;
     int argc;
     char **argv;
 } process;
+
+static int64_t last_step(const process *p)
+{
+    return p->o->steps > 0 ? p->o->steps : p->cfg.train.steps;
+}
 
 static ech_status open_outputs(process *p)
 {
@@ -261,26 +265,39 @@ static ech_status open_outputs(process *p)
     ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads));
     ECH_TRY(ech_run_folder_create(&facts));
     ECH_TRY(ech_run_metrics_path(&p->cfg, path, sizeof path));
-    ECH_TRY(ech_metrics_create(path, false, p->o->json ? print_line : NULL, NULL, &p->metrics));
-    p->teller = (teller){ech_train_events_sink(p->metrics), p->o->json, p->cfg.train.steps};
-    if (p->o->steps > 0)
-        p->teller.steps = p->o->steps;
+    ECH_TRY(ech_metrics_create(path, p->from.path[0] != '\0', p->o->json ? print_line : NULL, NULL,
+                               &p->metrics));
+    p->teller = (teller){ech_train_events_sink(p->metrics), p->o->json, last_step(p)};
     return ECH_OK;
 }
 
-/* Weights of a folder that the model names.  Each rank reads its own copy of the files, so what it
+/* The state of a checkpoint, or weights of a folder that the model names.  Each rank reads its own copy of the files, so what it
  * found there is compared. */
 static ech_status start_weights(process *p)
 {
     uint64_t read = 0;
-    p->weights = ech_weights_of_config(&p->cfg);
-    if (p->weights)
+    const bool is_anew = !p->from.path[0];
+    p->weights = is_anew ? ech_weights_of_config(&p->cfg) : p->from.path;
+    if (p->weights && is_anew)
         ECH_TRY(ech_run_setup_agree(&p->setup, ech_weights_start(p->weights, p->session, &read)));
     ECH_TRY(ech_run_setup_compare(&p->setup, read, "other weights to start from"));
     ECH_TRY(ech_run_setup_agree(&p->setup,
                                 ech_session_hash(p->session, ECH_HELD_PARAMS, &p->weights_hash)));
-    if (p->weights)
+    if (p->weights && is_anew)
         ech_log_root(ECH_LOG_INFO, "starts from the weights in %s", p->weights);
+    return ECH_OK;
+}
+
+static ech_status resume(process *p)
+{
+    ECH_TRY(ech_run_setup_agree(&p->setup,
+                                ech_resume_find(&p->cfg, p->o->resume, p->session, &p->from)));
+    if (p->from.path[0])
+        ech_log_root(ECH_LOG_INFO, "goes on after step %lld from %s%s", (long long)p->from.at.step,
+                     p->from.path,
+                     p->from.at.step >= last_step(p) ? ": that is where to stop, nothing is left "
+                                                       "to do"
+                                                     : "");
     return ECH_OK;
 }
 
@@ -293,6 +310,7 @@ static ech_status prepare(process *p)
     ECH_TRY(ech_run_setup_agree_on_root(&p->setup, st));
     st = ech_session_create(&sc, p->setup.transport, p->setup.n_local, &p->session);
     ECH_TRY(ech_run_setup_agree(&p->setup, st));
+    ECH_TRY(resume(p));
     ECH_TRY(start_weights(p));
     if (p->setup.transport[0]->rank == 0)
         st = open_outputs(p);
@@ -309,7 +327,8 @@ static ech_status run_loop(process *p, ech_loop_end *end)
         .cfg = &p->cfg,
         .session = p->session,
         .feed = &p->feed,
-        .steps = p->o->steps > 0 ? p->o->steps : p->cfg.train.steps,
+        .from = &p->from,
+        .steps = last_step(p),
         .dump_grads = p->o->dump_grads,
         .stop = &stop_requested,
         .legal = &p->costs,
@@ -338,6 +357,7 @@ static ech_status run_process(process *p, const ech_run_request *request, int *c
     ech_session_destroy(&p->session);
     ech_feed_close(&p->feed);
     ech_metrics_destroy(&p->metrics);
+    ech_resume_fini(&p->from);
     if (st < 0 && others_may_wait(&p->setup)) {
         /* the other ranks may be waiting for this one: say why, then end the job */
         *code = ech_cli_fail(st);
@@ -380,6 +400,7 @@ static ech_status run_as(process *p, const ech_launch_place *place, int ranks,
                                      .steps = o->steps,
                                      .transport = o->transport,
                                      .kernels = o->kernels,
+                                     .resume = o->resume,
                                      .cfg = &p->cfg};
     ECH_TRY(ech_run_setup_check(&request));
     return starts ? start_ranks(p, ranks, hosts, code) : run_process(p, &request, code);
@@ -434,8 +455,10 @@ const ech_command ech_command_train = {
     "                     order, all slots without --ranks; ssh must reach them\n"
     "  --oversubscribe    with --hostfile: more ranks than slots\n"
     "  --set KEY=VALUE    overrides a key, such as optim.lr=1e-3; may be repeated\n"
-    "  --steps N          the step to stop at\n"
-    "  --resume auto|no   this version always starts anew\n"
+    "  --steps N          the step to stop at, counted from the run's first start\n"
+    "  --resume WHAT      auto (the default): goes on from the newest whole checkpoint of\n"
+    "                     checkpoint.dir, if there is one; no: starts anew; or the path of a\n"
+    "                     checkpoint, or of a folder with some\n"
     "  --transport NAME   self, mpi, or inproc: virtual ranks in one process\n"
     "  --kernels NAME     auto, cpu or ref\n"
     "  --dump-grads FILE  gradients of the last step, safetensors with HF names\n"

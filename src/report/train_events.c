@@ -110,6 +110,8 @@ static ech_status on_start(void *user, const ech_event_start *e)
 {
     ech_jout *j = ech_metrics_begin(user, "start");
     ech_jout_run(j, e);
+    ech_jout_int(j, "step", e->step);
+    ech_jout_string(j, "resumed_from", e->resumed_from);
     ech_jout_string(j, "kernels", e->kernels);
     ech_jout_string(j, "transport", e->transport);
     ech_jout_int(j, "threads", e->threads);

@@ -35,6 +35,8 @@ typedef struct ech_event_start {
     double peak_flops; /**< NaN: unknown */
     const ech_prediction *predicted;
     const ech_prediction *by_rank; /**< [ranks]; NULL: not asked for */
+    int64_t step;                  /**< steps made already */
+    const char *resumed_from;      /**< the checkpoint; NULL: the run starts anew */
     const char *kernels, *transport;
     int threads;
 } ech_event_start;
@@ -63,12 +65,12 @@ typedef struct ech_event_checkpoint {
     double stall_s, write_s;
 } ech_event_checkpoint;
 
-/** When something went wrong with a step. */
+/** When something went wrong with a step or a checkpoint. */
 typedef struct ech_event_fault {
-    const char *kind; /**< "nan", "no tokens" */
+    const char *kind; /**< "nan", "no tokens", "checkpoint" */
     int rank;         /**< -1: none in particular */
     int64_t step;
-    const char *action; /**< "stop", "skip" */
+    const char *action; /**< "stop", "skip", "go on", "pass over" */
     const char *detail; /**< in words */
 } ech_event_fault;
 

@@ -26,8 +26,7 @@ typedef struct loop {
     int64_t step;    /* made */
     int64_t updates; /* made */
     int64_t skipped, nonfinite;
-    ech_checkpoints saved; /* owned */
-    double loss;           /* of the last step */
+    double loss; /* of the last step */
     int64_t worst_comm_diff;
     ech_sent *sent; /* owned [n_local]: of the last step */
     ech_engine_times times;
@@ -118,6 +117,8 @@ static ech_status tell_start(loop *l)
         .ranks = l->s->config.compile.block.layout.world,
         .layout = &l->s->config.compile.block.layout,
         .predicted = &l->predicted,
+        .step = l->step,
+        .resumed_from = l->config->from->path[0] ? l->config->from->path : NULL,
         .kernels = l->config->kernels,
         .transport = l->config->transport,
         .threads = l->s->config.threads,
@@ -129,6 +130,20 @@ static ech_status tell_start(loop *l)
         st = TELL(l, start, &e);
     free(by_rank);
     return st;
+}
+
+/* Each checkpoint that was passed over, a line each. */
+static ech_status tell_passed_over(loop *l)
+{
+    char line[1024];
+    const char *at = ech_text_get(&l->config->from->passed_over);
+    const ech_event_fault e = {
+        .kind = "checkpoint", .rank = -1, .step = l->step, .action = "pass over", .detail = line};
+    for (; *at; at += strcspn(at, "\n") + 1) {
+        (void)snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+        ECH_TRY(TELL(l, fault, &e));
+    }
+    return ECH_OK;
 }
 
 /* --- a step --- */
@@ -337,23 +352,53 @@ static ech_status evaluate(loop *l, bool *stopping)
     return batches ? TELL(l, eval, &e) : ECH_OK;
 }
 
-static ech_status save(loop *l)
+static ech_ckpt_position position_of(const loop *l)
 {
-    ech_checkpoint_saved saved = {.path = ""};
+    return (ech_ckpt_position){.step = l->step,
+                               .generation = l->config->from->generation,
+                               .updates = l->updates,
+                               .samples = l->step * l->cfg->batch.global,
+                               .seed = l->cfg->train.seed,
+                               .lr = ech_lr_at(&l->lr, l->updates),
+                               .loss_scale = LOSS_SCALE};
+}
+
+/* Older ones stand: training goes on, unless none will follow.  Every rank decides alike; where the
+ * ranks have lost each other none can go on. */
+static ech_status on_failed_save(loop *l, ech_status st, bool must)
+{
+    char detail[1024];
+    const bool goes_on = !must && (st == ECH_E_IO || st == ECH_E_CORRUPT || st == ECH_E_NOMEM);
+    (void)snprintf(detail, sizeof detail, "%s", ech_error_message());
+    ech_log_root(ECH_LOG_ERROR, "NO CHECKPOINT of step %lld: %s%s", (long long)l->step, detail,
+                 goes_on ? "; older ones stand, training goes on" : "");
+    const ech_event_fault e = {.kind = "checkpoint",
+                               .rank = -1,
+                               .step = l->step,
+                               .action = goes_on ? "go on" : "stop",
+                               .detail = detail};
+    ECH_TRY(TELL(l, fault, &e));
+    ECH_CHECK(goes_on, must ? ECH_E_FAILED : st, "the checkpoint of step %lld was not saved: %s",
+              (long long)l->step, detail);
+    ech_error_clear();
+    return ECH_OK;
+}
+
+/* `must`: it is the last one. */
+static ech_status save(loop *l, bool must)
+{
+    ech_ckpt_saved saved = {.path = ""};
+    const ech_ckpt_position at = position_of(l);
     const double t0 = ech_clock_s();
-    ech_status st = ECH_OK;
-    st = ech_checkpoint_save(l->cfg, l->s, l->step, &l->saved, &saved);
-    l->s->local[0].transport->spares_root = true; /* a long save is no hang */
-    if (l->s->n_local == 1)                       /* all go on, or all stop */
-        st = ech_comm_agree(l->s->local[0].comm, st);
-    l->s->local[0].transport->spares_root = false;
-    ECH_TRY(st);
+    const ech_status st = ech_checkpoint_save(l->cfg, l->s, &at, &saved);
+    if (st < 0)
+        return on_failed_save(l, st, must);
     const double took = ech_clock_s() - t0;
     const ech_event_checkpoint e = {l->step, saved.path, saved.bytes, took, took};
     return TELL(l, checkpoint, &e);
 }
 
-/* Who is asked to stop has little time: weights are saved, nothing is evaluated. */
+/* Who is asked to stop has little time: state is saved, nothing is evaluated. */
 static ech_status after_step(loop *l, bool is_last, bool *stopping)
 {
     const int64_t eval_every = l->cfg->train.eval_every;
@@ -361,7 +406,7 @@ static ech_status after_step(loop *l, bool is_last, bool *stopping)
     if (!*stopping && (is_last || (eval_every > 0 && l->step % eval_every == 0)))
         ECH_TRY(evaluate(l, stopping));
     if (save_every > 0 && (is_last || *stopping || l->step % save_every == 0))
-        ECH_TRY(save(l));
+        ECH_TRY(save(l, is_last || *stopping));
     return ECH_OK;
 }
 
@@ -464,6 +509,10 @@ static ech_status run(loop *l, ech_loop_end *end)
     const ech_loop_config *config = l->config;
     ECH_TRY(predict(l, l->s->local[0].rank, &l->predicted));
     ECH_TRY(tell_start(l));
+    ECH_TRY(tell_passed_over(l));
+    ECH_CHECK(!config->dump_grads || l->step < config->steps, ECH_E_USAGE,
+              "--dump-grads: %s is at step %lld already, no step is made; --resume no starts anew",
+              config->from->path, (long long)l->step);
     while (l->step < config->steps && !stopping) {
         ECH_TRY(make_step(l, &stopping));
         const bool is_last = l->step == config->steps;
@@ -485,10 +534,12 @@ ech_status ech_loop_run(const ech_loop_config *config, ech_loop_end *end)
               .s = config->session,
               .is_root = config->session->local[0].rank == 0,
               .lr = ech_lr_from_config(config->cfg),
+              .step = config->from->at.step,
+              .updates = config->from->at.updates,
+              .skipped = config->from->at.step - config->from->at.updates,
               .loss = NAN};
     ECH_TRY(ech_calloc((size_t)l.s->n_local, sizeof *l.sent, &l.sent));
     const ech_status st = run(&l, end);
     free(l.sent);
-    ech_checkpoints_fini(&l.saved);
     return st;
 }

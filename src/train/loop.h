@@ -7,6 +7,7 @@
 #include "train/config.h"  /* ech_config */
 #include "train/events.h"  /* ech_train_sink */
 #include "train/feed.h"    /* ech_feed */
+#include "train/resume.h"  /* ech_resume */
 #include "train/session.h" /* ech_session */
 
 #include <signal.h>
@@ -16,6 +17,7 @@ typedef struct ech_loop_config {
     const ech_config *cfg;
     ech_session *session;
     ech_feed *feed;
+    const ech_resume *from;            /**< where it starts; its state is in the session */
     int64_t steps;                     /**< the step to stop at */
     const char *dump_grads;            /**< file for the last step's gradients, NULL: none */
     const volatile sig_atomic_t *stop; /**< becomes non-zero when a signal asked to stop */
@@ -44,12 +46,13 @@ ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kern
 ECH_MUST_USE ech_status ech_loop_describe(const ech_model *model, int64_t seq,
                                           ech_event_start *out);
 
-/** Train.  *Collective*, blocking.
+/** Train.  *Collective*, blocking.  A run that is at its last step already does nothing but tell so.
  *  @param config  borrowed
  *  @param end     out on success: finished, or stopped after a signal (a checkpoint has been written
  *                 if the configuration asks for any)
  *  @return ECH_OK
- *        | ECH_E_FAILED   diverged (faults.nan: stop)
+ *        | ECH_E_FAILED   diverged (faults.nan: stop); the last checkpoint could not be saved (of one
+ *                         before it a fault event tells, and the run goes on)
  *        | ECH_E_TIMEOUT  a wait for a peer reached its deadline
  *        | ECH_E_IO | ECH_E_DATA | ECH_E_COMM | ECH_E_DEADLOCK | ECH_E_CORRUPT (an arena's canaries)
  *        | ECH_E_NOMEM | what a callback of the sink returned */

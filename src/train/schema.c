@@ -190,8 +190,7 @@ static const ech_option rows[] = {
      "seed of initialisation and dropout"},
 
     {"checkpoint.dir", ECH_OPTION_PATH, AT(checkpoint.dir), "ckpt", "", NULL, NULL,
-     "where weights are written, a Hugging Face folder step-N each; its file `latest` names the "
-     "newest"},
+     "where checkpoints are written, a folder step-N each, and looked for when a run starts"},
     {"checkpoint.every_steps", ECH_OPTION_INT, AT(checkpoint.every_steps), "0", "steps", ">=0",
      NULL, "steps between checkpoints, and one at the end; 0: none at all"},
     {"checkpoint.keep", ECH_OPTION_INT, AT(checkpoint.keep), "0", "checkpoints", ">=0", NULL,

@@ -82,8 +82,24 @@ static ech_status init_programs(ech_session *s, const ech_session_config *config
 /* What ranks tell each other before step 0. */
 typedef struct rank_word {
     int64_t status;
-    uint64_t fingerprint;
+    char version[16];
+    uint64_t seed, train, eval; /* of the programs: fingerprints */
 } rank_word;
+
+/* What of it differs from rank 0's, each by its name. */
+static ech_status compare_word(const rank_word *a, const rank_word *zero, int rank)
+{
+    ECH_CHECK(strcmp(a->version, zero->version) == 0, ECH_E_CONFIG,
+              "rank %d runs echelon %s, rank 0 echelon %s", rank, a->version, zero->version);
+    ECH_CHECK(a->seed == zero->seed, ECH_E_CONFIG, "rank %d has train.seed %llu, rank 0 has %llu",
+              rank, (unsigned long long)a->seed, (unsigned long long)zero->seed);
+    ECH_CHECK(a->train == zero->train && a->eval == zero->eval, ECH_E_CONFIG,
+              "rank %d holds another %s program than rank 0, of the same version and seed: its "
+              "gradients are in another order or of other parameters (another configuration or "
+              "another build)",
+              rank, a->train == zero->train ? "evaluation" : "step");
+    return ECH_OK;
+}
 
 static ech_status judge(const rank_word *all, int size, ech_status mine)
 {
@@ -91,12 +107,8 @@ static ech_status judge(const rank_word *all, int size, ech_status mine)
     for (int r = 0; r < size; r++)
         ECH_CHECK(all[r].status >= 0, (ech_status)all[r].status, "rank %d could not start: %s", r,
                   ech_status_text((ech_status)all[r].status));
-    for (int r = 0; r < size; r++)
-        ECH_CHECK(
-            all[r].fingerprint == all[0].fingerprint, ECH_E_CONFIG,
-            "rank %d holds another step program or seed than rank 0: its gradients are in another "
-            "order or of other parameters",
-            r);
+    for (int r = 1; r < size; r++)
+        ECH_TRY(compare_word(&all[r], &all[0], r));
     return ECH_OK;
 }
 
@@ -109,10 +121,11 @@ static ech_status agree_on_start(const ech_session *s, ech_transport *t, int n_l
     rank_word *all = NULL;
     if (n_local != 1 || t->size == 1)
         return mine;
-    rank_word word = {.status = mine};
-    if (mine >= 0)
-        word.fingerprint = ech_program_fingerprint(&s->train) +
-                           31 * ech_program_fingerprint(&s->eval) + s->config.seed;
+    rank_word word = {.status = mine, .version = ECH_VERSION, .seed = s->config.seed};
+    if (mine >= 0) {
+        word.train = ech_program_fingerprint(&s->train);
+        word.eval = ech_program_fingerprint(&s->eval);
+    }
     ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
     ech_status st = t->exchange(t, &word, sizeof word, all);
     if (st >= 0)

@@ -1,6 +1,8 @@
 #include "train/state.h"
 
+#include "base/log.h"
 #include "storage/ckpt_writer.h"
+#include "storage/hf_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,15 +137,25 @@ static ech_status begin(ech_session *s, const ech_state_spec *spec, char *all, c
     return ECH_OK;
 }
 
+static ech_status publish(const ech_session *s, const ech_state_spec *spec, const char *tmp,
+                          ech_ckpt_saved *out)
+{
+    const ech_ckpt_head head = head_of(s, spec);
+    if (spec->tokenizer)
+        ECH_TRY(ech_hf_tokenizer_copy(spec->tokenizer, false, tmp));
+    return ech_ckpt_publish(spec->dir, tmp, &head, out);
+}
+
 static ech_status save(ech_session *s, const ech_state_spec *spec, char *all, ech_ckpt_saved *out)
 {
     char tmp[NAME_BYTES] = "";
     ECH_TRY(begin(s, spec, all, tmp));
-    ech_status st = agree(s, write_ranks(s, tmp));
-    if (st == ECH_OK && has_root(s)) {
-        const ech_ckpt_head head = head_of(s, spec);
-        st = ech_ckpt_publish(spec->dir, tmp, &head, out);
-    }
+    const ech_status mine = write_ranks(s, tmp);
+    if (mine < 0 && !has_root(s)) /* rank 0 will not know what it was */
+        ech_log(ECH_LOG_ERROR, "%s", ech_error_message());
+    ech_status st = agree(s, mine);
+    if (st == ECH_OK && has_root(s))
+        st = publish(s, spec, tmp, out);
     if (st < 0 && has_root(s))
         ech_ckpt_abandon(tmp);
     return agree(s, st);

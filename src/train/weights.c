@@ -2,8 +2,9 @@
 #include "base/checked.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/log.h"
+#include "storage/ckpt_folder.h"
 #include "storage/llama2c.h"
-#include "train/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,12 +36,60 @@ static ech_dtype first_type(const ech_st_set *set)
     return ECH_F32;
 }
 
-static ech_status open_folder(const char *path, ech_weights *w)
+static ech_status open_hf(const char *path, ech_weights *w)
 {
-    ECH_TRY(ech_checkpoint_find(path, w->path, sizeof w->path));
-    ECH_TRY(ech_hf_folder_open(w->path, &w->folder));
+    (void)snprintf(w->path, sizeof w->path, "%s", path);
+    ECH_TRY(ech_hf_folder_open(path, &w->folder));
     w->file_type = first_type(w->folder.set);
     return ECH_OK;
+}
+
+/* --- checkpoints --- */
+
+static ech_status use_checkpoint(ech_weights *w)
+{
+    (void)snprintf(w->path, sizeof w->path, "%s", ech_ckpt_path_of(w->ckpt));
+    w->file_type = ech_ckpt_manifest_of(w->ckpt)->dtype[ECH_CKPT_PARAMS];
+    ECH_TRY(ech_ckpt_check_files(w->ckpt));
+    return ech_ckpt_model(w->ckpt, &w->folder.model, &w->folder.canon);
+}
+
+static ech_status open_newest(const char *dir, ech_weights *w)
+{
+    const ech_ckpt_query any = {0};
+    ech_text passed_over = {0};
+    ech_status st = ech_ckpt_find(dir, &any, &passed_over, &w->ckpt);
+    if (st == ECH_OK && !w->ckpt)
+        st = passed_over.bytes
+                 ? ECH_RAISE(ECH_E_CORRUPT, "no checkpoint in %s is whole\n%s", dir,
+                             ech_text_get(&passed_over))
+                 : ECH_RAISE(ECH_E_IO,
+                             "'%s' holds neither a model nor a checkpoint (config.json, "
+                             "manifest.json or step-N folders)",
+                             dir);
+    else if (passed_over.bytes)
+        ech_log(ECH_LOG_WARN, "passed over: %s", ech_text_get(&passed_over));
+    ech_text_fini(&passed_over);
+    return st < 0 ? st : use_checkpoint(w);
+}
+
+/* Parameters in canonical order; padding rows come last in a tensor and are no part of it. */
+static ech_status read_checkpoint(const ech_weights *w, ech_dtype real, void *const *param)
+{
+    for (int k = 0; k < w->folder.canon.n_params; k++)
+        ECH_TRY(ech_ckpt_read_tensor(w->ckpt, ECH_CKPT_PARAMS, k, real, param[k]));
+    return ECH_OK;
+}
+
+static ech_status open_folder(const char *path, ech_weights *w)
+{
+    char config[4096];
+    if (ech_ckpt_exists(path)) {
+        ECH_TRY(ech_ckpt_open(path, &w->ckpt));
+        return use_checkpoint(w);
+    }
+    ECH_TRY(ech_path_join(path, "config.json", config, sizeof config));
+    return ech_path_exists(config) ? open_hf(path, w) : open_newest(path, w);
 }
 
 ech_status ech_weights_open(const char *path, ech_weights *out)
@@ -57,6 +106,7 @@ ech_status ech_weights_open(const char *path, ech_weights *out)
 
 void ech_weights_close(ech_weights *w)
 {
+    ech_ckpt_close(&w->ckpt);
     ech_hf_folder_fini(&w->folder);
     *w = (ech_weights){0};
 }
@@ -85,8 +135,9 @@ ech_status ech_weights_read(const ech_weights *w, ech_dtype real, void *flat)
     const ech_hf_folder *f = &w->folder;
     ECH_TRY(ech_hf_flat_params(&f->canon, real, flat, &param));
     const ech_hf_values to = {real, param};
-    const ech_status st = w->is_llama2c ? read_llama2c(w, real, param)
-                                        : ech_hf_import(&f->map, &f->canon, f->set, &to);
+    const ech_status st = w->ckpt         ? read_checkpoint(w, real, param)
+                          : w->is_llama2c ? read_llama2c(w, real, param)
+                                          : ech_hf_import(&f->map, &f->canon, f->set, &to);
     free(param);
     return st;
 }

@@ -1,24 +1,27 @@
 /** @file train/weights.h
- *  Trained weights, from whatever kind of path a person names: an HF folder, a checkpoint.dir (its
- *  newest step-N), or llama2.c's legacy file.  Opening reads headers only; the values go straight
- *  to the caller's memory, in canonical order.  Local. */
+ *  Trained weights, from whatever kind of path a person names: a checkpoint, a checkpoint.dir (its
+ *  newest whole one), an HF folder, or llama2.c's legacy file.  Opening reads headers only; the
+ *  values go straight to the caller's memory, in canonical order.  Local. */
 #ifndef ECH_TRAIN_WEIGHTS_H
 #define ECH_TRAIN_WEIGHTS_H
 
-#include "storage/hf_folder.h" /* ech_hf_folder */
-#include "train/config.h"      /* ech_config */
-#include "train/session.h"     /* ech_session */
+#include "storage/ckpt_reader.h" /* ech_ckpt */
+#include "storage/hf_folder.h"   /* ech_hf_folder */
+#include "train/config.h"        /* ech_config */
+#include "train/session.h"       /* ech_session */
 
 /** Weights on disk.  Zero-initialise; release with ech_weights_close. */
 typedef struct ech_weights {
     char path[4096];      /**< of the folder or file they really are in */
     bool is_llama2c;      /**< a llama2.c file: it has no tokenizer */
     ech_dtype file_type;  /**< of the first tensor there */
-    ech_hf_folder folder; /**< owned; model and canon of a llama2.c file too */
+    ech_ckpt *ckpt;       /**< owned; NULL: no checkpoint */
+    ech_hf_folder folder; /**< owned; model and canon of the other kinds too */
 } ech_weights;
 
-/** Open: model, canonical tensors, headers checked against them.
- *  @param path  HF folder, checkpoint.dir or llama2.c's .bin
+/** Open: model, canonical tensors, headers checked against them.  Of a folder with checkpoints that
+ *  are not whole, newer ones are passed over with a warning.
+ *  @param path  checkpoint, HF folder, checkpoint.dir or llama2.c's .bin
  *  @param out   set on success
  *  @return ECH_OK | ECH_E_IO (nothing such there) | ECH_E_CONFIG | ECH_E_UNSUPPORTED (a model that
  *          is not executed) | ECH_E_CORRUPT | ECH_E_NOMEM */

@@ -242,7 +242,7 @@ def test_usage(place):
             (["train"], "wants one configuration, got 0"),
             (["train", config, config], "wants one configuration, got 2"),
             (["train", config, "--reusme", "auto"], "did you mean '--resume'?"),
-            (["train", config, "--resume", "ckpt/step-1"], "--resume ckpt/step-1"),
+            (["train", config, "--resume", ""], "--resume wants auto, no or the path of a checkpoint"),
             (["train", config, "--steps", "0"], "--steps 0"),
             (["train", config, "--steps", "-1"], "--steps -1"),
             (["train", config, "--steps", "many"], "many"),

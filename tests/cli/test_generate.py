@@ -104,20 +104,46 @@ def test_text(source, tokens):
     return document(*base)
 
 
+def train_into(steps, hf, tokens, last, keep=0):
+    """Checkpoints of the model in hf as it is: steps of size zero."""
+    with open(steps + ".bin", "wb") as f:
+        f.write(struct.pack("<100H", *range(3, 103)))
+    config = {"model": {"hf": hf}, "data": {"train": [steps + ".bin"], "tokenizer": tokens},
+              "batch": {"micro": 1, "seq": 8}, "optim": {"name": "sgd", "lr": 0},
+              "train": {"steps": last}, "checkpoint": {"dir": steps, "every_steps": 1, "keep": keep},
+              "run": {"dir": steps + ".run"}}
+    with open(steps + ".json", "w") as f:
+        json.dump(config, f)
+    done = run("train", steps + ".json", "--resume", "no")
+    expect(f"train {done.stderr}", done.returncode, 0)
+
+
 def test_sources(folder, binary, tokens):
     hf, steps = os.path.join(folder, "hf"), os.path.join(folder, "ckpt")
     expect("import", run("ckpt", "import", binary, "--tokenizer", tokens, "--out", hf).returncode, 0)
-    shutil.copytree(hf, os.path.join(steps, "step-10"))
-    other = os.path.join(folder, "other.bin")
+    other, old = os.path.join(folder, "other.bin"), os.path.join(folder, "old")
     write_model(other, chain("old", BOS, EOS))
-    expect("import", run("ckpt", "import", other, "--tokenizer", tokens, "--out",
-                         os.path.join(steps, "step-9")).returncode, 0)
+    expect("import", run("ckpt", "import", other, "--tokenizer", tokens, "--out", old).returncode, 0)
+    train_into(steps, old, tokens, 9, keep=1)
+    train_into(steps, hf, tokens, 2)  # a later run, with fewer steps
+    first, newest = (os.path.join(steps, f"step-{n:08}") for n in (9, 2))
     for source, args, path in [(binary, ["--tokenizer", tokens], binary), (hf, [], hf),
-                               (hf, ["--tokenizer", tokens], hf),
-                               (steps, [], os.path.join(steps, "step-10"))]:
+                               (hf, ["--tokenizer", tokens], hf), (steps, [], newest),
+                               (newest, [], newest)]:
         got = test_text(source, args)
         expect(f"path of {source}", (got["path"], got["compute"]), (path, "fp32"))
-    expect("older step", raw_text(os.path.join(steps, "step-9"), "--temperature", "0"), b"old\n")
+    expect("older run", raw_text(first, "--temperature", "0"), b"old\n")
+    out = os.path.join(folder, "exported")
+    expect("export", run("ckpt", "export", steps, out).returncode, 0)
+    expect("exported with its tokenizer", raw_text(out, "--temperature", "0"), b"The quick\n")
+    damage = os.path.join(newest, "rank-00000.bin")
+    os.truncate(damage, os.path.getsize(damage) - 1)
+    done = run("generate", steps, "--temperature", "0")
+    expect("a damaged newest", (done.returncode, done.stdout), (0, "The quick\n"))
+    expect_in("a damaged newest", "passed over: " + newest, done.stderr)
+    done = run("generate", newest)
+    expect("itself", (done.returncode, done.stdout), (1, ""))
+    expect_in("itself", "the file of rank 0 has", done.stderr)
     wide = os.path.join(folder, "bf16")
     expect("bf16", run("ckpt", "export", hf, "--out", wide, "--dtype", "bf16").returncode, 0)
     expect("bf16 text", raw_text(wide, "--temperature", "0"), b"The quick\n")
@@ -175,7 +201,7 @@ def test_refusals(folder, binary, tokens, hf):
         ([binary], 2, "llama2.c's file holds no tokenizer; give one with --tokenizer FILE"),
         ([bare], 2, "no --tokenizer FILE was given"),
         ([os.path.join(folder, "none")], 4, "does not exist"),
-        ([empty], 4, "holds neither a config.json nor a step-N folder"),
+        ([empty], 4, "holds neither a model nor a checkpoint"),
         ([cut, "--tokenizer", tokens], 1, "its header asks for"),
         ([nan, "--tokenizer", tokens], 1, "no finite logits at position 1"),
     ]:

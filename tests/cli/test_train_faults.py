@@ -10,7 +10,7 @@ import sys
 import time
 
 from cli import ECHELON, clean_environment, expect, expect_in, failures, finish
-from training import MPI_KEEPS_MEMORY, Place, has_mpi
+from training import MPI_KEEPS_MEMORY, Place, has_mpi, step_name
 
 SAMPLES, SEQ = 8, 16
 
@@ -161,10 +161,8 @@ def stopped_well(what, place, job):
             failures.append(f"{what}: standard error:\n{file.read()}")
         return
     step = events[-1]["steps"]
-    expect(f"{what}: checkpoints", sorted(os.listdir(place.path("ckpt"))),
-           ["latest", f"step-{step}"])
-    files = set(os.listdir(place.path("ckpt", f"step-{step}")))
-    expect(f"{what}: complete", {"config.json", "model.safetensors"} - files, set())
+    expect(f"{what}: checkpoints", os.listdir(place.path("ckpt")), [step_name(step)])
+    expect(f"{what}: complete", place.echelon("ckpt", "verify", "ckpt").code, 0)
 
 
 def clean(place):
@@ -336,11 +334,15 @@ def test_ranks_that_disagree(place):
     """Ranks that would train different models say so instead of waiting for each other."""
     clean(place)
     config = place.config(batch={"global": 6})
-    for other in (["--set", "optim.lr=0.5"], ["--steps", "2"], ["--kernels", "ref"]):
+    for other, words in ((["--set", "optim.lr=0.5"], "configuration than rank 0: with hash "),
+                         (["--set", "train.seed=7"], "train.seed than rank 0: 7, rank 0 42"),
+                         (["--steps", "2"], "--steps than rank 0: 2, rank 0 0"),
+                         (["--resume", "no"], "--resume than rank 0: no, rank 0 auto"),
+                         (["--kernels", "ref"], "--kernels than rank 0: ref, rank 0 auto")):
         run = mpirun(place, "-n", "2", ECHELON, "train", config, ":",
                      "-n", "1", ECHELON, "train", config, *other)
         expect(f"disagree {other}: exit", run.code, 2)
-        expect_in(f"disagree {other}", "rank 2 has another configuration", run.stderr)
+        expect_in(f"disagree {other}", "rank 2 was started with another " + words, run.stderr)
     nothing_written("disagree", place)
 
 
@@ -382,7 +384,7 @@ int fsync(int fd)
     char link[64], path[4096] = "";
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (readlink(link, path, sizeof path - 1) > 0 &&
-        ((strstr(path, "run.json") && !n_record++) || (strstr(path, "step-1") && !n_weights++)))
+        ((strstr(path, "run.json") && !n_record++) || (strstr(path, "step-00000001") && !n_weights++)))
         sleep(3);
     return (int)syscall(SYS_fsync, fd);
 }

@@ -13,7 +13,7 @@ import struct
 import subprocess
 
 from cli import ECHELON, clean_environment, expect, expect_in, failures, finish
-from training import MODELS, Place, has_mpi
+from training import MODELS, Place, has_mpi, step_name
 
 
 def read_safetensors(path):
@@ -32,17 +32,11 @@ def read_safetensors(path):
     return out, 8 + n
 
 
-def latest(place):
-    with open(place.path("ckpt", "latest")) as file:
-        return json.load(file)
-
-
 def kept(place):
-    names = sorted((n for n in os.listdir(place.path("ckpt")) if n != "latest"),
-                   key=lambda n: int(n[5:]))
-    expect("the newest", latest(place)["saved"], names)
+    """Steps of the checkpoints in the folder, each whole."""
+    names = sorted(os.listdir(place.path("ckpt")))
     for name in names:
-        expect(f"{name} is whole", os.path.exists(place.path("ckpt", name, "config.json")), True)
+        expect(f"{name} is whole", place.echelon("ckpt", "verify", place.path("ckpt", name)).code, 0)
     return [int(name[5:]) for name in names]
 
 
@@ -71,22 +65,15 @@ def test_which_are_kept(place):
 def test_the_newest_is_protected(place):
     """A later number of another run stands in the way of nothing; other folders are left alone."""
     saved(place, 1, 1, 0)
-    shutil.copytree(place.path("ckpt", "step-1"), place.path("other"))
-    run = saved(place, 1, 1, 0)
-    shutil.move(place.path("other"), place.path("ckpt", "step-5000"))
+    shutil.move(place.path("ckpt", step_name(1)), place.path("ckpt", "step-5000"))
     for name in ("notes", "step-", "step-x7"):
         os.mkdir(place.path("ckpt", name))
-    config = place.config(train={"steps": 4},
-                          checkpoint={
-                              "dir": "ckpt",
-                              "every_steps": 2,
-                              "keep": 1
-                          })
-    run = place.train(config)
+    config = place.config(train={"steps": 4}, checkpoint={"dir": "ckpt", "every_steps": 2, "keep": 1})
+    run = place.train(config, "--resume", "no")
     expect("stale number: exit", run.code, 0)
     names = set(os.listdir(place.path("ckpt")))
     expect("stale number: just written, and others'", names,
-           {"latest", "step-1", "step-4", "step-5000", "notes", "step-", "step-x7"})
+           {step_name(4), "step-5000", "notes", "step-", "step-x7"})
 
 
 def opened(place):
@@ -100,60 +87,42 @@ def opened(place):
 def test_a_shorter_run_after_a_longer_one(place):
     """The newest is what was saved last, not the highest number; each run keeps its own."""
     saved(place, 6, 2, 2)
-    expect("first run", latest(place), {"newest": "step-6", "saved": ["step-4", "step-6"]})
-    with open(place.path("ckpt", "step-6", "model.safetensors"), "rb") as file:
+    expect("first run", kept(place), [4, 6])
+    with open(place.path("ckpt", step_name(6), "rank-00000.bin"), "rb") as file:
         old = file.read()
-    config = place.config(train={"steps": 3},
-                          data={"seed": 2},
-                          checkpoint={
-                              "dir": "ckpt",
-                              "every_steps": 1,
-                              "keep": 1
-                          })
-    run = place.train(config)
+    config = place.config(train={"steps": 3}, data={"seed": 2},
+                          checkpoint={"dir": "ckpt", "every_steps": 1, "keep": 1})
+    run = place.train(config, "--resume", "no")
     expect("shorter run: exit", run.code, 0)
-    expect("warned once", run.stderr.count("checkpoints of an earlier run, up to step-6"), 1)
-    expect("what stands", set(os.listdir(place.path("ckpt"))),
-           {"latest", "step-3", "step-4", "step-6"})
-    expect("its newest", latest(place), {"newest": "step-3", "saved": ["step-3"]})
-    with open(place.path("ckpt", "step-6", "model.safetensors"), "rb") as file:
+    expect("what stands", kept(place), [3, 4, 6])
+    with open(place.path("ckpt", step_name(6), "rank-00000.bin"), "rb") as file:
         expect("the earlier run's is untouched", file.read() == old, True)
-    show = place.echelon("ckpt", "show", place.path("ckpt", "step-3"), "--json")
-    expect("whole", show.code, 0)
-    expect("generate opens", opened(place), "step-3")
-    with open(place.path("ckpt", "latest"), "w") as file:
-        file.write("{}")
-    refused = place.echelon("generate", "ckpt")
-    expect("a file `latest` of another make", refused.code, 2)
-    expect_in("a file `latest` of another make", "names no step-N folder", refused.stderr)
-    with open(place.path("ckpt", "latest"), "w") as file:
-        file.write('{"newest": "step-3"}')
-    shutil.rmtree(place.path("ckpt", "step-3"))
-    expect("without the one that is named", opened(place), "step-6")
+    expect("generate opens", opened(place), step_name(3))
+    shutil.rmtree(place.path("ckpt", step_name(3)))
+    expect("without the newest", opened(place), step_name(6))
 
 
 def test_failing_save_keeps_the_old(place):
-    """keep 1 and a save that cannot be put in place: the one before stays, whole."""
-    config = place.config(train={"steps": 3},
-                          checkpoint={
-                              "dir": "ckpt",
-                              "every_steps": 1,
-                              "keep": 1
-                          })
-    shutil.rmtree(place.path("ckpt"), ignore_errors=True)
-    os.mkdir(place.path("ckpt"))
-    with open(place.path("ckpt", "step-2"), "w") as file:
-        file.write("in the way")
-    run = place.train(config)
-    expect("failing save: exit", run.code, 4)
-    expect_in("failing save: words", "step-2", run.stderr)
-    expect("failing save: events", [e["event"] for e in run.events],
-           ["start", "step", "checkpoint", "step"])
-    names = sorted(os.listdir(place.path("ckpt")))
-    expect("failing save: what stands", names, ["latest", "step-1", "step-2"])
-    expect("failing save: the newest", latest(place), {"newest": "step-1", "saved": ["step-1"]})
-    expect("failing save: whole", os.path.exists(place.path("ckpt", "step-1", "model.safetensors")),
-           True)
+    """keep 1 and a save that cannot be put in place: it is told loudly, training goes on, the one
+    before stays until the next that can.  A last one that fails is the run's failure."""
+    config = place.config(train={"steps": 3}, checkpoint={"dir": "ckpt", "every_steps": 1, "keep": 1})
+    for blocked, code, stands, kinds in [
+            (2, 0, [3], ["start", "step", "checkpoint", "step", "fault", "step", "checkpoint", "end"]),
+            (3, 1, [2], ["start", "step", "checkpoint", "step", "checkpoint", "step", "fault"])]:
+        shutil.rmtree(place.path("ckpt"), ignore_errors=True)
+        os.mkdir(place.path("ckpt"))
+        with open(place.path("ckpt", step_name(blocked)), "w") as file:
+            file.write("in the way")
+        run = place.train(config)
+        expect("failing save: exit", run.code, code)
+        expect_in("failing save: words", f"NO CHECKPOINT of step {blocked}", run.stderr)
+        expect("failing save: events", [e["event"] for e in run.events], kinds)
+        fault, = run.of("fault")
+        expect("failing save: fault", (fault["kind"], fault["step"], fault["action"]),
+               ("checkpoint", blocked, "stop" if code else "go on"))
+        expect_in("failing save: detail", "a file stands there", fault["detail"])
+        os.remove(place.path("ckpt", step_name(blocked)))
+        expect("failing save: what stands", kept(place), stands)
 
 
 def small_files():
@@ -173,7 +142,10 @@ def test_full_disk(place):
                          stdin=subprocess.DEVNULL,
                          preexec_fn=small_files,
                          timeout=60)
-    expect("full disk: exit", got.returncode, 4)
+    expect("full disk: exit", got.returncode, 1)
+    events = [json.loads(line) for line in got.stdout.splitlines()]
+    expect("full disk: events", [e["event"] for e in events],
+           ["start", "step", "step", "fault", "step", "fault"])
     expect_in("full disk: words", "cannot write", got.stderr)
     expect("full disk: nothing half-written", os.listdir(place.path("ckpt")), [])
 
@@ -185,11 +157,12 @@ def test_what_is_in_them(place):
     for model in MODELS:
         run = saved(place, 2, 2, 0, model=model)
         event = run.of("checkpoint")[0]
-        folder = place.path("ckpt", "step-2")
-        tensors, head = read_safetensors(os.path.join(folder, "model.safetensors"))
+        folder = place.path("ckpt", step_name(2))
+        tensors, head = read_safetensors(os.path.join(place.exported(folder), "model.safetensors"))
         expect(f"{model}: path", os.path.realpath(event["path"]), os.path.realpath(folder))
-        expect(f"{model}: bytes",
-               os.path.getsize(os.path.join(folder, "model.safetensors")) - head, event["bytes"])
+        expect(f"{model}: bytes, moments too",
+               3 * (os.path.getsize(place.path("exported", "model.safetensors")) - head),
+               event["bytes"])
         expect(f"{model}: parameters", sum(len(v) for _, _, v in tensors.values()),
                run.of("start")[0]["params"])
         expect(f"{model}: tensors", len(tensors), want[model])
@@ -201,7 +174,7 @@ def test_what_is_in_them(place):
         files = []
         for transport in ("inproc", "mpi"):
             saved(place, 2, 2, 0, "--ranks", "3", "--transport", transport, batch={"global": 6})
-            with open(place.path("ckpt", "step-2", "model.safetensors"), "rb") as file:
+            with open(os.path.join(place.exported("ckpt"), "model.safetensors"), "rb") as file:
                 files.append(file.read())
         expect("weights of virtual ranks and MPI", files[0] == files[1], True)
 

@@ -7,7 +7,7 @@ import os
 import shutil
 
 from cli import SOURCE, expect, expect_in, failures, finish
-from training import Place, has_mpi
+from training import Place, has_mpi, step_name
 
 GOLDEN = os.path.join(SOURCE, "tests", "golden")
 FROZEN = {"optim": {"name": "sgd", "lr": 0}, "train": {"steps": 1},
@@ -52,7 +52,7 @@ def test_first_step_sees_them(place):
             run = place.train(config(place, folder, **FROZEN), "--ranks", ranks, "--transport", transport)
             where = f"{model} on {ranks} by {transport}"
             expect(f"{where}: exit", (run.code, run.stderr if run.code else ""), (0, ""))
-            saved = tensors(contents(place.path("ckpt", "step-1", "model.safetensors")))
+            saved = tensors(contents(place.exported(place.path("ckpt", step_name(1))), "model.safetensors"))
             expect(f"{where}: names", set(saved), set(source))
             expect(f"{where}: bytes", [n for n in source if saved[n] != source[n]], [])
             expect_in(f"{where}: said", folder, run.stderr)
@@ -67,11 +67,13 @@ def test_a_config_alone_is_a_shape(place):
     folder = os.path.join(GOLDEN, "llama")
     given = place.train(config(place, folder, **FROZEN))
     hashes = [record(place)["start"]["xxh64"]]
+    clean(place)
     shape = place.train(config(place, os.path.join(folder, "config.json"), **FROZEN))
     expect("shape: recorded", record(place)["start"]["weights"], None)
     hashes.append(record(place)["start"]["xxh64"])
     expect("shape: exit", (given.code, shape.code), (0, 0))
     expect("shape: other weights", (given.losses != shape.losses, hashes[0] != hashes[1]), (True, True))
+    clean(place)
     other = place.train(config(place, folder, **FROZEN), "--set", "train.seed=7")
     expect("given weights do not depend on the seed", other.losses, given.losses)
 
@@ -82,7 +84,7 @@ def test_a_run_continues_anothers_weights(place):
     place.tokens("v.bin", n=200, seed=2)
     first = place.train(place.config(data={"train": "t.bin", "valid": "v.bin"}, batch={"global": 4},
                                      checkpoint={"dir": "ckpt", "every_steps": 3}))
-    shutil.move(place.path("ckpt", "step-3"), place.path("kept"))
+    place.exported("ckpt", "kept")
     sections = {**FROZEN, "data": {"train": "t.bin", "valid": "v.bin"}, "batch": {"global": 4},
                 "checkpoint": {"every_steps": 0}}
     second = place.train(place.config(model={"hf": "kept"}, **sections))

@@ -97,10 +97,21 @@ class Place:
     def train(self, config, *args, **how):
         return self.echelon("train", config, "--json", *args, **how)
 
+    def exported(self, source, out="exported"):
+        """The weights of a checkpoint, or of the newest of a folder, as a Hugging Face folder."""
+        shutil.rmtree(self.path(out), ignore_errors=True)
+        run = self.echelon("ckpt", "export", source, "--out", out)
+        assert run.code == 0, run.stderr
+        return self.path(out)
+
     def check(self, config, *args):
         run = self.echelon("check", config, "--json", *args)
         assert run.code == 0, run.stderr
         return json.loads(run.stdout)
+
+
+def step_name(step):
+    return f"step-{step:08}"
 
 
 def has_mpi():

@@ -106,9 +106,15 @@ class Golden:
         if done.returncode:
             raise SystemExit(f"{self.name} {label}: exit {done.returncode}\n{done.stderr}")
         events = [json.loads(line) for line in done.stdout.splitlines()]
-        weights = [read_values(ckpt / f"step-{i + 1}" / "model.safetensors", dtype)
+        weights = [read_values(self.exported(ckpt / f"step-{i + 1:08}") / "model.safetensors", dtype)
                    for i in range(steps)]
         return weights, read_values(dump, dtype), [e for e in events if e["event"] == "step"]
+
+    @staticmethod
+    def exported(checkpoint):
+        out = checkpoint.with_suffix(".hf")
+        subprocess.run([ECHELON, "ckpt", "export", checkpoint, out], capture_output=True, check=True)
+        return out
 
     def theirs(self, which, dtype):
         return read_values(self.model / f"golden_{which}.safetensors", dtype)

@@ -1,4 +1,4 @@
-/* RUN: np=1 timeout=20 tags=fast */
+/* RUN: np=1 timeout=30 tags=fast */
 /* Trained weights by path: which folder is meant, which type they are run in, what is refused. */
 #include "check.h"
 #include "folder.h"
@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/io.h"
 #include "train/init.h"
+#include "train/state.h"
 #include "train/weights.h"
 
 #include <stdlib.h>
@@ -57,16 +58,38 @@ static void check_values(const char *path, uint64_t seed, ech_dtype type)
     ech_weights_close(&w);
 }
 
-static void test_the_newest_step_of_a_checkpoint_folder(void **state)
+/* A checkpoint of three virtual ranks, its parameters those of a seed. */
+static void save_checkpoint(const char *dir, int64_t step, int64_t generation, uint64_t seed,
+                            ech_dtype type)
+{
+    tiny_spec spec = tiny_spec_default();
+    tiny_run run;
+    ech_ckpt_saved saved;
+    void *flat = NULL;
+    const ech_state_spec what = {.dir = dir, .run = {.step = step, .generation = generation}};
+    spec.kind = TINY_GPT2;
+    spec.tp = 3;
+    spec.real = type;
+    tiny_start(&spec, &run);
+    assert_ok(ech_calloc((size_t)run.session->canon.elems, sizeof(double), &flat));
+    tiny_init_model(&run.session->model, &run.session->canon, seed, type, flat);
+    for (int i = 0; i < run.world; i++)
+        tiny_set_params(run.session, i, flat);
+    assert_ok(ech_state_save(run.session, &what, &saved));
+    free(flat);
+    tiny_stop(&run);
+}
+
+static void test_the_newest_checkpoint_of_a_folder(void **state)
 {
     ech_weights w = {0};
-    write_folder(in_folder(state, "ckpt/step-9"), 1, ECH_F32);
-    write_folder(in_folder(state, "ckpt/step-100"), 2, ECH_F64);
-    write_folder(in_folder(state, "ckpt/step-20"), 3, ECH_F32);
+    save_checkpoint(in_folder(state, "ckpt"), 9, 2, 1, ECH_F32);
+    save_checkpoint(in_folder(state, "ckpt"), 20, 2, 2, ECH_F64);
+    save_checkpoint(in_folder(state, "ckpt"), 100, 1, 3, ECH_F32); /* of a run before */
     check_values(in_folder(state, "ckpt"), 2, ECH_F64);
-    check_values(in_folder(state, "ckpt/step-9"), 1, ECH_F32);
+    check_values(in_folder(state, "ckpt/step-00000009"), 1, ECH_F32);
     assert_ok(ech_weights_open(in_folder(state, "ckpt"), &w));
-    assert_string_equal(w.path, in_folder(state, "ckpt/step-100"));
+    assert_string_equal(w.path, in_folder(state, "ckpt/step-00000020"));
     ech_weights_close(&w);
 }
 
@@ -85,7 +108,7 @@ static void test_refusals(void **state)
     assert_fails(ech_weights_open(in_folder(state, "none"), &w), ECH_E_IO, "does not exist");
     assert_ok(ech_make_folders(in_folder(state, "empty")));
     assert_fails(ech_weights_open(in_folder(state, "empty"), &w), ECH_E_IO,
-                 "holds neither a config.json nor a step-N folder");
+                 "holds neither a model nor a checkpoint");
     write_folder(in_folder(state, "damaged"), 1, ECH_F32);
     assert_ok(ech_write_whole(in_folder(state, "damaged/model.safetensors"), "12345678", 8));
     assert_fails(ech_weights_open(in_folder(state, "damaged"), &w), ECH_E_CORRUPT,
@@ -99,7 +122,7 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_newest_step_of_a_checkpoint_folder),
+        cmocka_unit_test(test_the_newest_checkpoint_of_a_folder),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_refusals),
     };
