@@ -164,6 +164,17 @@ static ech_status is_whole(const char *path, bool *out)
     return ECH_OK;
 }
 
+/* Under a hidden name first: what a kill leaves of it is swept, and never looks like a damaged
+ * checkpoint. */
+static ech_status remove_one(const char *path)
+{
+    char tmp[4096];
+    ECH_TRY(ech_folder_create(path, tmp, sizeof tmp));
+    ECH_TRY(ech_folder_remove(tmp));
+    ECH_TRY(ech_folder_publish(path, tmp));
+    return ech_folder_remove(tmp);
+}
+
 ech_status ech_ckpt_prune(const char *dir, int64_t generation, int64_t keep)
 {
     ech_ckpt_entry *list = NULL;
@@ -180,7 +191,7 @@ ech_status ech_ckpt_prune(const char *dir, int64_t generation, int64_t keep)
             continue;
         st = ech_path_join(dir, list[i].name, path, sizeof path);
         if (st == ECH_OK && kept == keep)
-            st = ech_folder_remove(path); /* the manifest goes first: names are sorted */
+            st = remove_one(path);
         else if (st == ECH_OK)
             st = is_whole(path, &whole);
         kept += whole;

@@ -8,6 +8,7 @@
 #include "base/io_folder.h"
 #include "storage/ckpt_folder.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -141,6 +142,30 @@ static void test_prune(void **state)
     assert_int_equal(found_step(dir), 5000);
 }
 
+static int stops_at_pieces(const char *op, const char *path, int64_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    return strcmp(op, "unlink") == 0 && strstr(path, "rank-") ? -EIO : 0;
+}
+
+/* Cut short while it removes one: what is left is no checkpoint, neither newest nor damaged. */
+static void test_prune_cut_short(void **state)
+{
+    const char *dir = in_folder(state, "cut");
+    int64_t n = 0;
+    make(dir, 1, 1);
+    make(dir, 2, 1);
+    ech_io_set_hook(stops_at_pieces, NULL);
+    assert_fails(ech_ckpt_prune(dir, 1, 1), ECH_E_IO, "cannot remove");
+    ech_io_set_hook(NULL, NULL);
+    expect_list(dir, "2");
+    assert_int_equal(folder_count(dir), 2);
+    assert_ok(ech_ckpt_sweep(dir, &n));
+    assert_int_equal(n, 1);
+    assert_int_equal(folder_count(dir), 1);
+}
+
 static void test_sweep(void **state)
 {
     const char *dir = in_folder(state, "sweep");
@@ -225,9 +250,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),           cmocka_unit_test(test_generations),
-        cmocka_unit_test(test_prune),           cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_ranks_that_fail),
+        cmocka_unit_test(test_order), cmocka_unit_test(test_generations),
+        cmocka_unit_test(test_prune), cmocka_unit_test(test_prune_cut_short),
+        cmocka_unit_test(test_sweep), cmocka_unit_test(test_ranks_that_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
