@@ -222,11 +222,6 @@ static ech_status next_candidate(search *f, ech_resume *out)
 
 /* --- all of them --- */
 
-static ech_status agree(ech_session *s, ech_status st)
-{
-    return s->n_local == 1 ? ech_comm_agree(s->local[0].comm, st) : st;
-}
-
 /* What rank 0 tells the others. */
 typedef struct offer {
     char path[sizeof((ech_resume *)0)->path];
@@ -274,8 +269,6 @@ static ech_status load(ech_session *s, const ech_resume *from)
     ECH_TRY(ech_ckpt_open(from->path, &c));
     const ech_status st = load_open(s, from, c);
     ech_ckpt_close(&c);
-    if (st < 0 && s->local[0].rank > 0) /* rank 0 does not know what it was */
-        ech_log(ECH_LOG_ERROR, "%s", ech_error_message());
     return st;
 }
 
@@ -286,13 +279,13 @@ static ech_status find(ech_session *s, const char *wish, search *f, offer *all, 
     ech_status st = all ? ECH_OK : ECH_RAISE(ECH_E_NOMEM, "no memory to look for a checkpoint");
     if (st == ECH_OK && is_root)
         st = start_search(wish, f);
-    ECH_TRY(agree(s, st));
+    ECH_TRY(ech_session_agree(s, st));
     for (;;) {
-        ECH_TRY(agree(s, is_root ? next_candidate(f, out) : ECH_OK));
+        ECH_TRY(ech_session_agree(s, is_root ? next_candidate(f, out) : ECH_OK));
         ECH_TRY(spread(s, f, all, out, &is_named));
         if (!out->path[0])
             return ECH_OK;
-        st = agree(s, load(s, out));
+        st = ech_session_agree(s, load(s, out));
         if (st == ECH_OK || is_named || !is_its_fault(st))
             return st;
         if (is_root)

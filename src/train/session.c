@@ -7,6 +7,7 @@
 #include "train/init.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -376,6 +377,44 @@ ech_status ech_session_hash(ech_session *s, ech_held_class what, uint64_t *out)
         *out += all[r];
     free(all);
     return st;
+}
+
+/* --- agreeing --- */
+
+enum { AGREED_BYTES = 512 /* of a message */ };
+
+/* A rank that has the worst status tells its message to those that have not.  Whether all have room
+ * for it is agreed on first. */
+static ech_status share_words(ech_session *s, ech_status mine, ech_status worst)
+{
+    ech_transport *t = s->local[0].transport;
+    char words[AGREED_BYTES] = "";
+    int r = 0;
+    char(*all)[AGREED_BYTES] = calloc((size_t)t->size, sizeof *all);
+    if (mine == worst)
+        (void)snprintf(words, sizeof words, "%s", ech_error_message());
+    ech_status st = ech_comm_agree(s->local[0].comm, all ? ECH_OK : ECH_E_NOMEM);
+    if (st >= 0)
+        st = t->exchange(t, words, sizeof words, all);
+    while (st >= 0 && r < t->size && !all[r][0])
+        r++;
+    if (st >= 0 && mine == worst)
+        st = ECH_RAISE(worst, "%s", words);
+    else if (st >= 0)
+        st = ECH_RAISE(worst, "rank %d: %s", r, r < t->size ? all[r] : ech_status_text(worst));
+    free(all);
+    return st;
+}
+
+ech_status ech_session_agree(ech_session *s, ech_status mine)
+{
+    if (s->n_local > 1)
+        return mine;
+    const ech_status worst = ech_comm_agree(s->local[0].comm, mine);
+    const bool is_apart = worst == ECH_E_COMM || worst == ECH_E_TIMEOUT; /* nobody may answer */
+    if (worst >= 0 || is_apart || s->local[0].transport->size == 1)
+        return worst;
+    return share_words(s, mine, worst);
 }
 
 /* --- running --- */

@@ -138,6 +138,13 @@ typedef struct ech_eval_result {
  *  @return as ech_session_step */
 ECH_MUST_USE ech_status ech_session_eval(ech_session *s, bool wants_stop, ech_eval_result *out);
 
+/** Agree on how it went, in words: every process returns the worst status, and the message of a rank
+ *  that had it.  *Collective*, blocking; allocates where something failed.
+ *  @param s     session
+ *  @param mine  this process's status, its message the last error's
+ *  @return the worst | ECH_E_COMM | ECH_E_TIMEOUT | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_session_agree(ech_session *s, ech_status mine);
+
 /** From now on run segments in orders drawn from seed (virtual ranks only; 0: in program order).
  *  @return ECH_OK | ECH_E_NOMEM | ECH_E_PROOF */
 ECH_MUST_USE ech_status ech_session_fuzz(ech_session *s, uint64_t seed);

@@ -1,6 +1,5 @@
 #include "train/state.h"
 
-#include "base/log.h"
 #include "storage/ckpt_writer.h"
 #include "storage/hf_folder.h"
 
@@ -113,12 +112,6 @@ static bool has_root(const ech_session *s)
     return s->local[0].rank == 0;
 }
 
-/* The worst of every process's status, on all of them. */
-static ech_status agree(ech_session *s, ech_status st)
-{
-    return s->n_local == 1 ? ech_comm_agree(s->local[0].comm, st) : st;
-}
-
 enum { NAME_BYTES = 1024 /* of a temporary folder's path */ };
 
 /* Rank 0 makes the temporary folder, and what it is called reaches every process.  `all` has room for
@@ -129,7 +122,7 @@ static ech_status begin(ech_session *s, const ech_state_spec *spec, char *all, c
     ech_status st = all ? ECH_OK : ECH_RAISE(ECH_E_NOMEM, "no memory to begin a checkpoint");
     if (st == ECH_OK && has_root(s))
         st = ech_ckpt_begin(spec->dir, spec->run.step, tmp, NAME_BYTES);
-    ECH_TRY(agree(s, st));
+    ECH_TRY(ech_session_agree(s, st));
     if (s->n_local > 1 || t->size == 1)
         return ECH_OK;
     ECH_TRY(t->exchange(t, tmp, NAME_BYTES, all));
@@ -150,15 +143,12 @@ static ech_status save(ech_session *s, const ech_state_spec *spec, char *all, ec
 {
     char tmp[NAME_BYTES] = "";
     ECH_TRY(begin(s, spec, all, tmp));
-    const ech_status mine = write_ranks(s, tmp);
-    if (mine < 0 && !has_root(s)) /* rank 0 will not know what it was */
-        ech_log(ECH_LOG_ERROR, "%s", ech_error_message());
-    ech_status st = agree(s, mine);
+    ech_status st = ech_session_agree(s, write_ranks(s, tmp));
     if (st == ECH_OK && has_root(s))
         st = publish(s, spec, tmp, out);
     if (st < 0 && has_root(s))
         ech_ckpt_abandon(tmp);
-    return agree(s, st);
+    return ech_session_agree(s, st);
 }
 
 ech_status ech_state_save(ech_session *s, const ech_state_spec *spec, ech_ckpt_saved *out)

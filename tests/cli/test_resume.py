@@ -107,6 +107,16 @@ def test_over_mpi(place):
                                                     "--steps", str(stop))))
             expect(f"{transport}: starts", runs[-1].of("start")[0]["step"], stop - 2)
     expect("MPI and virtual ranks", [curve(r) for r in runs[:3]], [curve(r) for r in runs[3:]])
+    # damage that another rank than 0 finds, and tells it of
+    path = three(place, {"tp": 2}, 2)
+    newest = place.path("ckpt", step_name(6))
+    DAMAGES["a bit of a piece"][0](newest)
+    run = place.train(path, "--ranks", "2", "--resume", newest)
+    expect("damage: exit", (run.code, run.stdout), (1, ""))
+    expect_in("damage", f"rank 1: {newest}/rank-00001.bin: damaged", run.stderr)
+    run = good("damage", place.train(path, "--ranks", "2"))
+    expect("damage: from", run.of("start")[0]["step"], 4)
+    expect_in("damage: fault", "rank-00001.bin: damaged", run.of("fault")[0]["detail"])
 
 
 def test_evaluation_and_skips(place):

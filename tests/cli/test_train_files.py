@@ -102,7 +102,7 @@ def test_a_shorter_run_after_a_longer_one(place):
     expect("without the newest", opened(place), step_name(6))
 
 
-def test_failing_save_keeps_the_old(place):
+def test_failing_save_keeps_the_old(place, *args):
     """keep 1 and a save that cannot be put in place: it is told loudly, training goes on, the one
     before stays until the next that can.  A last one that fails is the run's failure."""
     config = place.config(train={"steps": 3}, checkpoint={"dir": "ckpt", "every_steps": 1, "keep": 1})
@@ -113,7 +113,7 @@ def test_failing_save_keeps_the_old(place):
         os.mkdir(place.path("ckpt"))
         with open(place.path("ckpt", step_name(blocked)), "w") as file:
             file.write("in the way")
-        run = place.train(config)
+        run = place.train(config, *args)
         expect("failing save: exit", run.code, code)
         expect_in("failing save: words", f"NO CHECKPOINT of step {blocked}", run.stderr)
         expect("failing save: events", [e["event"] for e in run.events], kinds)
@@ -246,6 +246,8 @@ with Place() as place:
     test_the_newest_is_protected(place)
     test_a_shorter_run_after_a_longer_one(place)
     test_failing_save_keeps_the_old(place)
+    if has_mpi():
+        test_failing_save_keeps_the_old(place, "--ranks", "2")
     test_full_disk(place)
     test_what_is_in_them(place)
     test_gradients(place)
