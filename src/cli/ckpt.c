@@ -5,8 +5,7 @@
 #include "cli/ckpt_own.h"
 #include "cli/command.h"
 #include "report/jout.h"
-#include "storage/hf_folder.h"
-#include "storage/llama2c.h"
+#include "train/weights.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,101 +14,24 @@
 
 /* A model in memory, from whatever kind of source. */
 typedef struct loaded {
-    ech_model model;
-    ech_canon canon;
-    ech_dtype dtype;     /* of the values: ECH_F32 or ECH_F64 */
-    ech_dtype file_type; /* that the source had */
-    void *flat;          /* owned */
-    char folder[4096];   /* that it was in, which may hold a tokenizer; "": none */
+    ech_weights weights;
+    ech_dtype dtype; /* of the values: ECH_F32 or ECH_F64 */
+    void *flat;      /* owned */
 } loaded;
 
 static void loaded_fini(loaded *l)
 {
-    ech_canon_fini(&l->canon);
+    ech_weights_close(&l->weights);
     free(l->flat);
     l->flat = NULL;
 }
 
-static ech_status load_llama2c(const char *path, loaded *l)
-{
-    void **param = NULL;
-    l->dtype = l->file_type = ECH_F32;
-    ECH_TRY(ech_llama2c_model(path, &l->model));
-    ECH_TRY(ech_canon_create(&l->model, &l->canon));
-    ECH_TRY(ech_calloc((size_t)l->canon.elems, sizeof(float), &l->flat));
-    ECH_TRY(ech_hf_flat_params(&l->canon, ECH_F32, l->flat, &param));
-    const ech_status st = ech_llama2c_read(path, &l->model, &l->canon, param);
-    free(param);
-    return st;
-}
-
-/* Type of the first tensor: what a copy is written as unless another is asked for. */
-static ech_status source_type(const char *dir, ech_dtype *out)
-{
-    ech_st_set *set = NULL;
-    const ech_st *file = NULL;
-    *out = ECH_F32;
-    ECH_TRY(ech_st_set_open(dir, &set));
-    if (ech_st_set_count(set) > 0) {
-        const ech_st_dtype t = ech_st_set_at(set, 0, &file)->dtype;
-        *out = t == ECH_ST_F64    ? ECH_F64
-               : t == ECH_ST_BF16 ? ECH_BF16
-               : t == ECH_ST_F16  ? ECH_F16
-                                  : ECH_F32;
-    }
-    ech_st_set_close(&set);
-    return ECH_OK;
-}
-
-static ech_status load_hf(const char *dir, loaded *l)
-{
-    ech_hf_folder folder = {0};
-    ECH_TRY(source_type(dir, &l->file_type));
-    l->dtype = l->file_type == ECH_F64 ? ECH_F64 : ECH_F32;
-    ECH_TRY(ech_hf_folder_read(dir, l->dtype, &folder, &l->flat));
-    l->model = folder.model;
-    l->canon = folder.canon; /* taken */
-    folder.canon = (ech_canon){0};
-    ech_hf_folder_fini(&folder);
-    return ECH_OK;
-}
-
-/* Parameters of an own checkpoint; every file is there and every hash of them is compared. */
-static ech_status read_own(ech_ckpt *c, loaded *l)
-{
-    const size_t es = ech_dtype_bytes(l->dtype);
-    ECH_TRY(ech_ckpt_check_files(c));
-    ECH_TRY(ech_calloc((size_t)l->canon.elems, es, &l->flat));
-    for (int i = 0; i < l->canon.n_params; i++) /* padding rows come last and stay zero */
-        ECH_TRY(ech_ckpt_read_tensor(c, ECH_CKPT_PARAMS, i, l->dtype,
-                                     (char *)l->flat + (size_t)l->canon.param[i].offset * es));
-    return ECH_OK;
-}
-
-static ech_status load_own(const char *path, loaded *l)
-{
-    ech_ckpt *c = NULL;
-    ECH_TRY(ech_ckpt_own_open(path, &c));
-    l->file_type = ech_ckpt_manifest_of(c)->dtype[ECH_CKPT_PARAMS];
-    l->dtype = l->file_type == ECH_F64 ? ECH_F64 : ECH_F32;
-    (void)snprintf(l->folder, sizeof l->folder, "%s", ech_ckpt_path_of(c));
-    ech_status st = ech_ckpt_model(c, &l->model, &l->canon);
-    if (st == ECH_OK)
-        st = read_own(c, l);
-    ech_ckpt_close(&c);
-    return st;
-}
-
 static ech_status load(const char *path, loaded *l)
 {
-    bool is_own = false;
-    if (!ech_path_is_folder(path))
-        return load_llama2c(path, l);
-    ECH_TRY(ech_ckpt_own_is(path, &is_own));
-    if (is_own)
-        return load_own(path, l);
-    (void)snprintf(l->folder, sizeof l->folder, "%s", path);
-    return load_hf(path, l);
+    ECH_TRY(ech_weights_open(path, &l->weights));
+    l->dtype = ech_weights_real(&l->weights);
+    ECH_TRY(ech_calloc((size_t)l->weights.folder.canon.elems, ech_dtype_bytes(l->dtype), &l->flat));
+    return ech_weights_read(&l->weights, l->dtype, l->flat);
 }
 
 /* --- import, export --- */
@@ -121,7 +43,7 @@ typedef struct copy_options {
 static ech_status file_type_of(const copy_options *o, const loaded *l, ech_dtype *out)
 {
     static const ech_dtype types[] = {ECH_F64, ECH_F32, ECH_BF16, ECH_F16};
-    *out = l->file_type;
+    *out = l->weights.file_type;
     if (!o->dtype)
         return ECH_OK;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -136,12 +58,14 @@ static ech_status write_copy(const copy_options *o, loaded *l, int64_t shard_byt
 {
     ech_hf_folder_spec spec = {.max_shard_bytes = shard_bytes};
     void **param = NULL;
+    const ech_weights *from = &l->weights;
+    const ech_hf_folder *f = &from->folder;
     ECH_TRY(file_type_of(o, l, &spec.file_dtype));
-    spec.tokenizer = o->tokenizer ? o->tokenizer : l->folder[0] ? l->folder : NULL;
+    spec.tokenizer = o->tokenizer ? o->tokenizer : from->is_llama2c ? NULL : from->path;
     spec.tokenizer_is_optional = !o->tokenizer;
-    ECH_TRY(ech_hf_flat_params(&l->canon, l->dtype, l->flat, &param));
+    ECH_TRY(ech_hf_flat_params(&f->canon, l->dtype, l->flat, &param));
     const ech_hf_values values = {l->dtype, param};
-    const ech_status st = ech_hf_folder_write(o->out, &l->model, &l->canon, &values, &spec);
+    const ech_status st = ech_hf_folder_write(o->out, &f->model, &f->canon, &values, &spec);
     free(param);
     return st;
 }
@@ -160,8 +84,9 @@ static ech_status copy_model(const copy_options *o)
     if (st == ECH_OK)
         st = write_copy(o, &l, shard_bytes);
     if (st == ECH_OK)
-        (void)fprintf(stderr, "%s: %" PRId64 " elements in %d parameters\n", o->out, l.canon.elems,
-                      l.canon.n_params);
+        (void)fprintf(stderr, "%s: %" PRId64 " elements in %d parameters of %s\n", o->out,
+                      l.weights.folder.canon.elems, l.weights.folder.canon.n_params,
+                      l.weights.path);
     loaded_fini(&l);
     return st;
 }

@@ -276,7 +276,8 @@ const ech_command ech_command_generate = {
     "generate", "samples text",
     "Usage: echelon generate CKPT [--prompt TEXT] [OPTIONS]\n"
     "\n"
-    "CKPT is a Hugging Face folder, a checkpoint folder (its newest step), or llama2.c's .bin.\n"
+    "CKPT is a checkpoint, a folder with checkpoints (the newest whole one is taken), a Hugging\n"
+    "Face folder, or llama2.c's .bin.\n"
     "The text begins with TEXT and goes on until a token that ends it is drawn, --tokens are\n"
     "written or the model's context is full.  The same seed gives the same text.\n"
     "\n"

@@ -346,29 +346,6 @@ def test_ranks_that_disagree(place):
     nothing_written("disagree", place)
 
 
-def test_ranks_of_another_version(place):
-    """An executable that says of itself that it is another, with the libraries of this one."""
-    clean(place)
-    build = os.path.dirname(ECHELON)
-    os.mkdir(place.path("newer"))
-    for name in os.listdir(build):
-        if name.startswith("libechelon"):
-            os.symlink(os.path.join(build, name), place.path("newer", name))
-    with open(ECHELON, "rb") as file:
-        program = file.read()
-    version = place.echelon("--version").stdout.split()[-1]
-    with open(place.path("newer", "echelon"), "wb") as file:
-        file.write(program.replace(version.encode() + b"\0", b"9" * len(version) + b"\0"))
-    os.chmod(place.path("newer", "echelon"), 0o700)
-    config = place.config(batch={"global": 6})
-    run = mpirun(place, "-n", "2", ECHELON, "train", config, ":",
-                 "-n", "1", place.path("newer", "echelon"), "train", config)
-    expect("another version: exit", run.code, 2)
-    expect_in("another version", f"rank 2 was started with another echelon than rank 0: {'9' * len(version)}, "
-              f"rank 0 {version}", run.stderr)
-    nothing_written("another version", place)
-
-
 def test_a_rank_lacks_its_file(place):
     """The same path, another file behind it, as on another host: the rank without it is named and
     says what is wrong, and nobody waits."""
@@ -463,7 +440,6 @@ with Place() as place:
         timed(test_layout_and_ranks, place)
         timed(test_one_process_transports_under_mpirun, place)
         timed(test_ranks_that_disagree, place)
-        timed(test_ranks_of_another_version, place)
         timed(test_a_rank_lacks_its_file, place)
         timed(test_a_rank_fails_before_the_first_word, place)
         timed(test_a_long_save_is_no_hang, place)
