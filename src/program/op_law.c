@@ -213,13 +213,15 @@ static bool is_run(const ech_op *op, const first_index *f, ech_axis axis)
 
 static ech_status check_first(const ech_op *op, const ech_layout *l, const first_index *f)
 {
-    const int64_t share =
-        dim(op, f->arg, f->dim) * (f->is_heads ? dim(op, f->arg, f->dim + 1) - 2 : 1);
+    int64_t share;
+    ECH_TRY(ech_mul_i64(dim(op, f->arg, f->dim), f->is_heads ? dim(op, f->arg, f->dim + 1) - 2 : 1,
+                        &share));
     for (int a = 0; a < ECH_N_AXES; a++)
         for (int c = 0; c < 3 && c < l->degree[a]; c++) { /* a straight line has two points */
             int64_t coord[ECH_N_AXES] = {0};
             int64_t first = 0;
-            const int64_t wanted = is_run(op, f, (ech_axis)a) ? c * share : 0;
+            int64_t wanted;
+            ECH_TRY(ech_mul_i64(is_run(op, f, (ech_axis)a) ? c : 0, share, &wanted));
             coord[a] = c;
             ECH_TRY(ech_mesh_eval(&op->attr[f->attr], coord, 0, &first));
             ECH_CHECK(

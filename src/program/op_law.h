@@ -17,7 +17,10 @@ ECH_MUST_USE ech_status ech_op_check_law(const ech_op *op);
 /** Where an attribute says at which index of the whole a rank's share begins (first row, token,
  *  head, element): it is coordinate * share along the axis over which that dimension is dealt out,
  *  and 0 where it is whole.
- *  @return ECH_OK | ECH_E_PROOF naming op, axis and coordinate */
+ *  @param op  its shape has been checked
+ *  @param l   borrowed: the axes' degrees
+ *  @return ECH_OK | ECH_E_PROOF naming op, axis and coordinate | ECH_E_ILLEGAL (64 bits do not hold
+ *          the index) */
 ECH_MUST_USE ech_status ech_op_check_first(const ech_op *op, const ech_layout *l);
 
 #endif

@@ -17,7 +17,8 @@
 #include "program/program.h" /* ech_program */
 
 /** Check the whole program.
- *  @return ECH_OK | ECH_E_PROOF (the first fault in program order) | ECH_E_NOMEM */
+ *  @return ECH_OK | ECH_E_PROOF (the first fault in program order) | ECH_E_ILLEGAL (64 bits do not hold
+ *          where a share begins) | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_types_check(const ech_program *p);
 
 #endif
