@@ -309,7 +309,9 @@ static ech_status run_op(ech_engine *e, const ech_item *it, const ech_op *op)
         const double t0 = ech_clock_s();
         const ech_status st =
             row->is_start ? start_message(e, p, it, op) : finish_message(e, it, op);
-        if (st != ECH_BLOCKED && e->blocked_since <= 0.0) /* else it is part of the waiting */
+        if (st == ECH_BLOCKED && e->blocked_since <= 0.0)
+            e->blocked_since = t0; /* asking in vain is waiting: it may have given the core away */
+        else if (st != ECH_BLOCKED && e->blocked_since <= 0.0)
             e->times.comm_s += ech_clock_s() - t0;
         e->ops_done += st == ECH_OK;
         e->times.polls += st == ECH_BLOCKED;
