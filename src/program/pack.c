@@ -240,10 +240,12 @@ static int run_length(const entry *e, int n)
         if (i == n || e[i].first > last)
             return i;
         last = e[i].last > last ? e[i].last : last;
+        if (n <= MOST_RUN || i < LEAST_RUN || e[i].first == e[i - 1].first)
+            continue;
         int going_on = 0;
-        for (int j = 0; j < i && i >= LEAST_RUN && e[i].first > e[i - 1].first; j++)
+        for (int j = 0; j < i; j++)
             going_on += e[j].last >= e[i].first;
-        if (i >= LEAST_RUN && e[i].first > e[i - 1].first && going_on < fewest) {
+        if (going_on < fewest) {
             fewest = going_on;
             cut = i;
         }
