@@ -87,7 +87,8 @@ static void walk_tensor(const ech_hf_map *map, size_t t, walk w, const ech_hf_va
     for (size_t i = 0; i < tensor->n_boxes; i++) {
         const ech_hf_box *b = &map->box[tensor->first_box + i];
         w.canon = values->param[b->param];
-        walk_box(&w, b);
+        if (w.canon)
+            walk_box(&w, b);
     }
 }
 
@@ -238,10 +239,21 @@ ech_status ech_hf_check(const ech_hf_map *map, const ech_st_set *set, ech_findin
 
 /* --- import --- */
 
+static bool is_wanted(const ech_hf_map *map, size_t t, const ech_hf_values *to)
+{
+    const ech_hf_tensor *tensor = &map->tensor[t];
+    for (size_t i = 0; i < tensor->n_boxes; i++)
+        if (to->param[map->box[tensor->first_box + i].param])
+            return true;
+    return false;
+}
+
 static ech_status import_tensor(const ech_hf_map *map, const ech_st_set *set, size_t t,
                                 const ech_hf_values *to, void *stage)
 {
     const ech_st *file = NULL;
+    if (!is_wanted(map, t, to))
+        return ECH_OK;
     const ech_st_tensor *from = find_tensor(map, set, t, &file);
 
     ECH_ASSERT(from && from->elems == map->tensor[t].elems); /* ech_hf_check saw to it */
@@ -259,7 +271,8 @@ static ech_status check_tied_head(const ech_hf_map *map, const ech_st_set *set,
                                   const ech_hf_values *to, char *stage)
 {
     const ech_st *file = NULL;
-    const ech_st_tensor *head = map->is_tied ? ech_st_set_find(set, "lm_head.weight", &file) : NULL;
+    const bool is_asked = map->is_tied && is_wanted(map, 0, to);
+    const ech_st_tensor *head = is_asked ? ech_st_set_find(set, "lm_head.weight", &file) : NULL;
     const size_t size = ech_dtype_bytes(to->dtype);
 
     if (!head)
@@ -284,7 +297,8 @@ static ech_status import_all(const ech_hf_map *map, const ech_canon *c, const ec
                              const ech_hf_values *to, void *stage)
 {
     for (int i = 0; i < c->n_params; i++) /* the padding */
-        memset(to->param[i], 0, (size_t)c->param[i].elems * ech_dtype_bytes(to->dtype));
+        if (to->param[i])
+            memset(to->param[i], 0, (size_t)c->param[i].elems * ech_dtype_bytes(to->dtype));
     for (size_t t = 0; t < map->n_tensors; t++)
         ECH_TRY(import_tensor(map, set, t, to, stage));
     return check_tied_head(map, set, to, stage);

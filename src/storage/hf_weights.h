@@ -63,7 +63,7 @@ ECH_MUST_USE ech_status ech_hf_map_create(const ech_model *m, const ech_canon *c
 void ech_hf_map_fini(ech_hf_map *map);
 
 /** Canonical values, one buffer a parameter, each [elems of the parameter] of dtype, in the order
- *  of ech_canon.param; borrowed.  A flat buffer of the whole model gives them through ech_canon
+ *  of ech_canon.param; borrowed.  NULL: not wanted (importing only).  A flat buffer of the whole model gives them through ech_canon
  *  offsets. */
 typedef struct ech_hf_values {
     ech_dtype dtype; /**< ECH_F32 or ECH_F64 */

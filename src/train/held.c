@@ -133,6 +133,7 @@ bool ech_held_range_get(const ech_held *h, ech_held_class what, int unit, ech_pa
 typedef struct copying {
     unsigned char *to;
     const unsigned char *from;
+    int64_t from_elem; /* of the model, at `from` */
     size_t real;
     size_t bytes;
 } copying;
@@ -140,7 +141,7 @@ typedef struct copying {
 static ech_status take_run(void *user, const ech_held_run *r)
 {
     const copying *c = user;
-    memcpy(r->data, c->from + (size_t)(r->param->offset + r->first) * c->real,
+    memcpy(r->data, c->from + (size_t)(r->param->offset + r->first - c->from_elem) * c->real,
            (size_t)r->elems * c->real);
     return ECH_OK;
 }
@@ -171,6 +172,16 @@ void ech_held_take(const ech_held *h, ech_held_class what, const void *canonical
 {
     copying c = {.from = canonical, .real = ech_dtype_bytes(h->real)};
     each(h, what, take_run, &c);
+}
+
+void ech_held_take_unit(const ech_held *h, ech_held_class what, int unit, const void *values)
+{
+    copying c = {
+        .from = values, .from_elem = h->canon->unit_offset[unit], .real = ech_dtype_bytes(h->real)};
+    walk w = {.h = h, .visit = take_run, .user = &c, .unit = unit};
+    ech_layout_coords(h->layout, h->rank, w.coord);
+    const ech_status st = visit_unit(&w, what);
+    ECH_ASSERT(st == ECH_OK);
 }
 
 void ech_held_put(const ech_held *h, ech_held_class what, void *canonical)

@@ -74,6 +74,9 @@ bool ech_held_range_get(const ech_held *h, ech_held_class what, int unit, ech_pa
 /** Take the elements it holds from a whole model in canonical order, [canon elems] of its type. */
 void ech_held_take(const ech_held *h, ech_held_class what, const void *canonical);
 
+/** Take the elements of one unit from its values, [elems of the unit]. */
+void ech_held_take_unit(const ech_held *h, ech_held_class what, int unit, const void *values);
+
 /** Put the elements it holds into one; others are left. */
 void ech_held_put(const ech_held *h, ech_held_class what, void *canonical);
 

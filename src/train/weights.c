@@ -142,18 +142,80 @@ ech_status ech_weights_read(const ech_weights *w, ech_dtype real, void *flat)
     return st;
 }
 
-ech_status ech_weights_load(const ech_weights *w, const ech_held *held, int n, uint64_t *hash)
+/* What is loaded, and who holds it. */
+typedef struct loading {
+    const ech_weights *w;
+    const ech_held *held;
+    int n;
+    uint64_t hash; /* of all values so far */
+    void **param;  /* [n_params]: NULL but for the unit in work */
+    void *values;  /* of a unit */
+} loading;
+
+static void hand_on(loading *l, int unit)
 {
-    void *flat;
-    const size_t elems = (size_t)w->folder.canon.elems;
-    ECH_TRY(ech_calloc(elems, ech_dtype_bytes(held->real), &flat));
-    const ech_status st = ech_weights_read(w, held->real, flat);
-    for (int i = 0; i < n && st >= 0; i++)
-        ech_held_take(&held[i], ECH_HELD_PARAMS, flat);
-    if (hash)
-        *hash = ech_hash64(flat, elems * ech_dtype_bytes(held->real));
+    const ech_canon *c = &l->w->folder.canon;
+    const size_t bytes = (size_t)c->unit_elems[unit] * ech_dtype_bytes(l->held->real);
+    const uint64_t pair[2] = {l->hash, ech_hash64(l->values, bytes)};
+    for (int i = 0; i < l->n; i++)
+        ech_held_take_unit(&l->held[i], ECH_HELD_PARAMS, unit, l->values);
+    l->hash = ech_hash64(pair, sizeof pair);
+}
+
+/* Files that can be read tensor by tensor never need more memory than a unit. */
+static ech_status load_unit(loading *l, int unit)
+{
+    const ech_hf_folder *f = &l->w->folder;
+    const ech_hf_values to = {l->held->real, l->param};
+    const size_t real = ech_dtype_bytes(to.dtype);
+    for (int k = f->canon.unit_first[unit]; k < f->canon.unit_first[unit + 1]; k++)
+        l->param[k] = (unsigned char *)l->values + (size_t)f->canon.param[k].unit_offset * real;
+    ECH_TRY(ech_hf_import(&f->map, &f->canon, f->set, &to));
+    for (int k = f->canon.unit_first[unit]; k < f->canon.unit_first[unit + 1]; k++)
+        l->param[k] = NULL;
+    hand_on(l, unit);
+    return ECH_OK;
+}
+
+static ech_status load_by_units(loading *l)
+{
+    const ech_canon *c = &l->w->folder.canon;
+    int64_t most = 0;
+    ech_status st = ECH_OK;
+    for (int u = 0; u < c->n_units; u++)
+        most = c->unit_elems[u] > most ? c->unit_elems[u] : most;
+    ECH_TRY(ech_calloc((size_t)c->n_params, sizeof *l->param, &l->param));
+    ECH_TRY_GOTO(st, ech_calloc((size_t)most, ech_dtype_bytes(l->held->real), &l->values), done);
+    for (int u = 0; u < c->n_units && st >= 0; u++)
+        st = load_unit(l, u);
+done:
+    free(l->values);
+    free(l->param);
+    return st;
+}
+
+static ech_status load_whole(loading *l)
+{
+    const ech_canon *c = &l->w->folder.canon;
+    const size_t real = ech_dtype_bytes(l->held->real);
+    unsigned char *flat;
+    ECH_TRY(ech_calloc((size_t)c->elems, real, &flat));
+    const ech_status st = ech_weights_read(l->w, l->held->real, flat);
+    for (int u = 0; u < c->n_units && st >= 0; u++) {
+        l->values = flat + (size_t)c->unit_offset[u] * real;
+        hand_on(l, u);
+    }
     free(flat);
     return st;
+}
+
+ech_status ech_weights_load(const ech_weights *w, const ech_held *held, int n, uint64_t *hash)
+{
+    loading l = {.w = w, .held = held, .n = n};
+    ECH_TRY(w->ckpt || w->is_llama2c ? load_whole(&l) : load_by_units(&l));
+    if (hash)
+        *hash = l.hash;
+    return ECH_OK;
 }
 
 /* --- where a run starts --- */
