@@ -98,6 +98,8 @@ typedef struct packing {
     entry *placed; /* sorted by offset; room for fixed + n */
     entry *fixed;
     int n_fixed;
+    struct hole *hole; /* room for fixed + n + 1 */
+    double budget;     /* pairs of buffers that may still be looked at */
 } packing;
 
 static void begin(const packing *k)
@@ -154,8 +156,9 @@ static ech_status live_peak(const entry *e, int n, size_t *peak)
     return ECH_OK;
 }
 
-/* Work of one call beyond the four plain orders, in pairs of buffers looked at. */
+/* Work of one call, and of its rounds, in pairs of buffers looked at. */
 enum { MOST_ROUNDS = 128 };
+static const double most_work = 3e8;
 static const double most_pairs = 3e7;
 
 /* Buffers that stick out above `limit` come earlier next time: halfway to the front each.  Returns
@@ -183,44 +186,176 @@ static void keep_best(const entry *e, int n, size_t got, ech_pack_item *item, si
         item[e[i].index].offset = e[i].offset;
 }
 
-/* In order of birth only what is alive then is in the way: n times the live buffers, where other
- * orders look at n times n.  e is sorted by birth. */
+/* What is free below the highest live byte, sorted by offset, and how high that is; and who dies
+ * next.  In order of birth only the living are in the way, so this is all there is to know. */
+typedef struct hole {
+    size_t begin, end;
+} hole;
+
+typedef struct living {
+    hole *hole;
+    int n_holes;
+    size_t top;
+    entry *heap; /* least `last` first */
+    int n_heap;
+} living;
+
+static void push_heap(living *v, const entry *e)
+{
+    int i = v->n_heap++;
+    for (; i > 0 && v->heap[(i - 1) / 2].last > e->last; i = (i - 1) / 2)
+        v->heap[i] = v->heap[(i - 1) / 2];
+    v->heap[i] = *e;
+}
+
+static entry pop_heap(living *v)
+{
+    const entry first = v->heap[0];
+    const entry e = v->heap[--v->n_heap];
+    int i = 0;
+    for (int k = 1; k < v->n_heap; i = k, k = 2 * i + 1) {
+        if (k + 1 < v->n_heap && v->heap[k + 1].last < v->heap[k].last)
+            k++;
+        if (v->heap[k].last >= e.last)
+            break;
+        v->heap[i] = v->heap[k];
+    }
+    v->heap[i] = e;
+    return first;
+}
+
+static void insert_hole(living *v, int at, hole h)
+{
+    memmove(&v->hole[at + 1], &v->hole[at], (size_t)(v->n_holes - at) * sizeof *v->hole);
+    v->hole[at] = h;
+    v->n_holes++;
+}
+
+static void remove_hole(living *v, int at)
+{
+    v->n_holes--;
+    memmove(&v->hole[at], &v->hole[at + 1], (size_t)(v->n_holes - at) * sizeof *v->hole);
+}
+
+/* First hole that does not end before an offset. */
+static int hole_at(const living *v, size_t offset)
+{
+    int lo = 0;
+    int hi = v->n_holes;
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (v->hole[mid].end < offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Bytes become free: with the holes beside them one hole, and none at the top. */
+static void free_bytes(living *v, size_t begin, size_t end)
+{
+    const int at = hole_at(v, begin);
+    if (at < v->n_holes && v->hole[at].begin <= end) {
+        v->hole[at].begin = v->hole[at].begin < begin ? v->hole[at].begin : begin;
+        v->hole[at].end = v->hole[at].end > end ? v->hole[at].end : end;
+        if (at + 1 < v->n_holes && v->hole[at + 1].begin == v->hole[at].end) {
+            v->hole[at].end = v->hole[at + 1].end;
+            remove_hole(v, at + 1);
+        }
+    } else {
+        insert_hole(v, at, (hole){begin, end});
+    }
+    if (v->n_holes && v->hole[v->n_holes - 1].end == v->top)
+        v->top = v->hole[--v->n_holes].begin;
+}
+
+/* The smallest hole that holds so many bytes, else the top. */
+static size_t take_bytes(living *v, size_t bytes)
+{
+    int best = -1;
+    for (int i = 0; i < v->n_holes; i++) {
+        const size_t room = v->hole[i].end - v->hole[i].begin;
+        if (room >= bytes && (best < 0 || room < v->hole[best].end - v->hole[best].begin))
+            best = i;
+    }
+    if (best < 0) {
+        v->top += bytes;
+        return v->top - bytes;
+    }
+    const size_t at = v->hole[best].begin;
+    v->hole[best].begin += bytes;
+    if (v->hole[best].begin == v->hole[best].end)
+        remove_hole(v, best);
+    return at;
+}
+
+/* The fixed ones, sorted by offset, live to begin with. */
+static void begin_living(living *v, const packing *k)
+{
+    v->n_holes = 0;
+    v->n_heap = 0;
+    v->top = 0;
+    for (int i = 0; i < k->n_fixed; i++) {
+        const entry *e = &k->fixed[i];
+        if (!e->bytes)
+            continue;
+        if (e->offset > v->top)
+            v->hole[v->n_holes++] = (hole){v->top, e->offset};
+        v->top = e->offset + e->bytes;
+        push_heap(v, e);
+    }
+}
+
+/* n times the holes, where other orders look at n times n.  e is sorted by birth. */
 static size_t place_by_birth(const packing *k)
 {
     size_t arena = 0;
-    int live = k->n_fixed;
-    entry *e = k->e;
-    begin(k);
+    living v = {.hole = k->hole, .heap = k->placed};
+    begin_living(&v, k);
     for (int i = 0; i < k->n; i++) {
-        int kept = 0;
-        for (int j = 0; j < live; j++)
-            if (k->placed[j].last >= e[i].first)
-                k->placed[kept++] = k->placed[j];
-        live = kept;
-        e[i].offset = e[i].bytes ? best_hole(k->placed, live, &e[i]) : 0;
-        insert_sorted(k->placed, live++, &e[i]);
-        if (e[i].offset + e[i].bytes > arena)
-            arena = e[i].offset + e[i].bytes;
+        entry *e = &k->e[i];
+        while (v.n_heap && v.heap[0].last < e->first) {
+            const entry gone = pop_heap(&v);
+            free_bytes(&v, gone.offset, gone.offset + gone.bytes);
+        }
+        e->offset = 0;
+        if (!e->bytes)
+            continue;
+        e->offset = take_bytes(&v, e->bytes);
+        push_heap(&v, e);
+        arena = e->offset + e->bytes > arena ? e->offset + e->bytes : arena;
     }
     return arena;
 }
 
+/* May another order be tried: there is work left for its pairs of buffers. */
+static bool afford(packing *k)
+{
+    const double pairs = (double)k->n * (k->n + k->n_fixed);
+    if (k->budget < pairs)
+        return false;
+    k->budget -= pairs;
+    return true;
+}
+
 /* By birth, then four plain orders, then each of them followed by rounds that put first what did not
  * fit under `limit`; as far as that is needed. */
-static size_t search(const packing *k, int rounds, size_t limit, ech_pack_item *item)
+static size_t search(packing *k, int rounds, size_t limit, ech_pack_item *item)
 {
     static const entry_order orders[] = {cmp_size, cmp_area, cmp_span, cmp_first};
     const size_t n_orders = sizeof orders / sizeof orders[0];
     size_t best = SIZE_MAX;
     keep_best(k->e, k->n, place_by_birth(k), item, &best);
-    for (size_t o = 0; o < n_orders && best > limit; o++) {
+    for (size_t o = 0; o < n_orders && best > limit && afford(k); o++) {
         qsort(k->e, (size_t)k->n, sizeof *k->e, orders[o]);
         keep_best(k->e, k->n, place_all(k), item, &best);
     }
-    for (size_t o = 0; o < n_orders && best > limit && rounds; o++) {
+    for (size_t o = 0; o < n_orders && best > limit && rounds && afford(k); o++) {
         qsort(k->e, (size_t)k->n, sizeof *k->e, orders[o]);
         (void)place_all(k);
-        for (int i = 0; i < rounds && best > limit && promote_high(k->e, k->n, limit); i++)
+        for (int i = 0; i < rounds && best > limit && promote_high(k->e, k->n, limit) && afford(k);
+             i++)
             keep_best(k->e, k->n, place_all(k), item, &best);
     }
     return best;
@@ -307,7 +442,7 @@ static size_t pack_runs(packing *k, entry *e, int n, size_t peak, ech_pack_item 
 ech_status ech_pack(ech_pack_item *item, int n, size_t align, size_t *arena, size_t *peak)
 {
     entry *e = NULL;
-    packing k = {0};
+    packing k = {.budget = most_work};
     ech_status st;
     *arena = 0;
     *peak = 0;
@@ -316,6 +451,7 @@ ech_status ech_pack(ech_pack_item *item, int n, size_t align, size_t *arena, siz
     ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *e, &e), done);
     ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.placed, &k.placed), done);
     ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.fixed, &k.fixed), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)n + 1, sizeof *k.hole, &k.hole), done);
     for (int i = 0; i < n; i++)
         e[i] = (entry){ech_align_up(item[i].bytes, align), item[i].first, item[i].last, i, 0};
     ECH_TRY_GOTO(st, live_peak(e, n, peak), done);
@@ -325,5 +461,6 @@ done:
     free(e);
     free(k.placed);
     free(k.fixed);
+    free(k.hole);
     return st;
 }
