@@ -85,16 +85,6 @@ static ech_status forward_unit(compiler *c, int micro, int unit)
     return forward_block(c, c->b.mlp[0], l, micro, 2 * l + 1);
 }
 
-static ech_status forward(compiler *c, int micro)
-{
-    for (int u = 0; u < c->spec.block.canon->n_units; u++) {
-        ECH_TRY(compile_open_step(c));
-        ECH_TRY(forward_unit(c, micro, u));
-        compile_close_step(c);
-    }
-    return ECH_OK;
-}
-
 static ech_status backward_block(compiler *c, int block, int unit, int micro, int k, int *d)
 {
     const kept_slots *kp = &c->kept[micro];
@@ -121,10 +111,11 @@ static ech_status backward_embedding(compiler *c, int micro, int d)
     return compile_add_item(c, &it);
 }
 
-static ech_status backward_unit(compiler *c, int micro, int unit, int *d)
+static ech_status backward_unit(compiler *c, int micro, int unit)
 {
     const int l = unit - 1;
     const bool is_head = compile_unit_kind(c, unit) == 2;
+    int *d = &c->kept[micro].d;
     ECH_TRY(compile_open_grads(c, unit, micro));
     if (is_head && c->spec.block.model->tie_embeddings)
         ECH_TRY(compile_open_grads(c, 0, micro));
@@ -136,16 +127,14 @@ static ech_status backward_unit(compiler *c, int micro, int unit, int *d)
     return backward_block(c, c->b.attention[1], unit, micro, 2 * l, d);
 }
 
-static ech_status backward(compiler *c, int micro)
+/* The work in hand, between the gathers before it and the reductions after it. */
+static ech_status do_work(compiler *c, const work *w)
 {
-    int d = -1;
-    for (int u = c->spec.block.canon->n_units - 1; u >= 0; u--) {
-        ECH_TRY(compile_open_step(c));
-        ECH_TRY(backward_unit(c, micro, u, &d));
-        compile_close_step(c);
-        ECH_TRY(compile_reduce_unit(c, u, micro));
-    }
-    return ECH_OK;
+    ECH_TRY(compile_open_work(c));
+    ECH_TRY(w->is_backward ? backward_unit(c, w->micro, w->unit)
+                           : forward_unit(c, w->micro, w->unit));
+    compile_close_work(c);
+    return w->is_backward ? compile_reduce_unit(c, w) : ECH_OK;
 }
 
 /* --- scalars and updates --- */
@@ -311,6 +300,7 @@ static void release(compiler *c)
     free(c->whole_grads);
     free(c->gather);
     free(c->gathered);
+    free(c->order);
 }
 
 static ech_status init(compiler *c, const ech_compile_spec *spec, ech_program *p,
@@ -341,26 +331,31 @@ static ech_status init(compiler *c, const ech_compile_spec *spec, ech_program *p
         c->whole_grads[u] = c->gathered[u] = -1;
     ECH_TRY(ech_calloc((size_t)spec->micro_batches, sizeof *c->kept, &c->kept));
     for (int m = 0; m < spec->micro_batches; m++) {
+        c->kept[m].d = -1;
         ECH_TRY(ech_calloc((size_t)c->n_kept_blocks + 1, sizeof(int), &c->kept[m].x));
         ECH_TRY(ech_calloc((size_t)c->n_kept_blocks, sizeof(int), &c->kept[m].saved));
     }
     return ECH_OK;
 }
 
+static ech_status emit_work(compiler *c)
+{
+    for (int i = 0; i < c->n_work; i++)
+        ECH_TRY(do_work(c, &c->order[i]));
+    return ECH_OK;
+}
+
+/* The loss seed wants the count of tokens, so the first backward waits for it. */
 static ech_status emit_train(compiler *c)
 {
-    const int m = c->spec.micro_batches;
     int all_tokens = -1;
+    int i = 0;
     ECH_TRY(begin_step(c, &all_tokens));
-    for (int i = 0; c->spec.all_forward_first && i < m; i++)
-        ECH_TRY(forward(c, i));
-    for (int i = 0; i < m; i++) {
-        if (!c->spec.all_forward_first)
-            ECH_TRY(forward(c, i));
-        if (i == 0)
-            ECH_TRY(end_tokens(c, &all_tokens));
-        ECH_TRY(backward(c, i));
-    }
+    for (; i < c->n_work && !c->order[i].is_backward; i++)
+        ECH_TRY(do_work(c, &c->order[i]));
+    ECH_TRY(end_tokens(c, &all_tokens));
+    for (; i < c->n_work; i++)
+        ECH_TRY(do_work(c, &c->order[i]));
     c->segment = ECH_SEGMENT_REDUCE;
     ECH_TRY(compile_await_all(c));
     ECH_TRY(scalar_item(c, c->b.loss));
@@ -373,8 +368,7 @@ static ech_status emit_eval(compiler *c)
 {
     int all_tokens = -1;
     ECH_TRY(begin_step(c, &all_tokens));
-    for (int i = 0; i < c->spec.micro_batches; i++)
-        ECH_TRY(forward(c, i));
+    ECH_TRY(emit_work(c));
     ECH_TRY(end_tokens(c, &all_tokens));
     c->segment = ECH_SEGMENT_REDUCE;
     return scalar_item(c, c->b.loss);
@@ -398,7 +392,8 @@ static ech_status compile_step(compiler *c, bool trains)
     ECH_TRY(compile_add_batch_state(c));
     ECH_TRY(add_model_blocks(c, trains));
     ECH_TRY(add_step_blocks(c, trains));
-    ECH_TRY(compile_plan_gathers(c, trains));
+    ECH_TRY(compile_plan_order(c, trains));
+    ECH_TRY(compile_plan_gathers(c));
     ECH_TRY(trains ? emit_train(c) : emit_eval(c));
     return finish(c);
 }
@@ -408,7 +403,8 @@ static ech_status compile_generate(compiler *c)
     ECH_TRY(compile_add_model_state(c, false));
     ECH_TRY(add_model_blocks(c, false));
     ECH_TRY(compile_add_generation_state(c));
-    ECH_TRY(forward(c, 0));
+    ECH_TRY(compile_plan_order(c, false));
+    ECH_TRY(emit_work(c));
     return finish(c);
 }
 

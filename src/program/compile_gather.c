@@ -2,57 +2,80 @@
  * units ahead, and freed after it (Zhao et al. 2023, arXiv:2304.11277, section 3). */
 #include "program/compile_private.h"
 
-/* Steps of a run of uses: forward of unit u is step u, its backward 2 U - 1 - u, after those of the
- * micro-batches before. */
-static int first_step(const compiler *c, int micro, bool is_backward, bool trains)
+#include <stdlib.h>
+
+/* Where a unit's forward and backward of a micro-batch stand in the order; -1: nowhere. */
+typedef struct places {
+    int *at; /* [micros, units, 2] */
+    int units;
+} places;
+
+static int *place_of(const places *p, int micro, int unit, bool is_backward)
 {
-    const int units = c->spec.block.canon->n_units;
-    if (!trains)
-        return micro * units;
-    if (!c->spec.all_forward_first)
-        return (2 * micro + (is_backward ? 1 : 0)) * units;
-    return (micro + (is_backward ? c->spec.micro_batches : 0)) * units;
+    return &p->at[((size_t)micro * (size_t)p->units + (size_t)unit) * 2 + (is_backward ? 1 : 0)];
+}
+
+static ech_status find_places(const compiler *c, places *p)
+{
+    p->units = c->spec.block.canon->n_units;
+    const size_t n = (size_t)c->spec.micro_batches * (size_t)p->units * 2;
+    ECH_TRY(ech_calloc(n, sizeof *p->at, &p->at));
+    for (size_t i = 0; i < n; i++)
+        p->at[i] = -1;
+    for (int i = 0; i < c->n_work; i++)
+        *place_of(p, c->order[i].micro, c->order[i].unit, c->order[i].is_backward) = i;
+    return ECH_OK;
 }
 
 static void add(compiler *c, int unit, int first, int last)
 {
-    int i = c->n_gathers++;
-    for (; i > 0 && c->gather[i - 1].first > first; i--)
-        c->gather[i] = c->gather[i - 1];
-    c->gather[i] = (gathering){.unit = unit, .first = first, .last = last, .slot = -1};
+    c->gather[c->n_gathers++] = (gathering){.unit = unit, .first = first, .last = last, .slot = -1};
 }
 
 /* From its forward to its backward, or once for each.  The table that the head borrows stays to the
- * end of the forward, and comes back with the beginning of the backward. */
-static void plan_unit(compiler *c, int micro, int unit, bool trains)
+ * end of the head's forward, and comes back with the beginning of its backward. */
+static void plan_unit(compiler *c, const places *p, int micro, int unit)
 {
-    const int units = c->spec.block.canon->n_units;
+    const int head = p->units - 1;
     const bool is_tied = unit == 0 && c->spec.block.model->tie_embeddings;
-    const int forward = first_step(c, micro, false, trains);
-    const int backward = first_step(c, micro, true, trains);
-    const int last_forward = forward + (is_tied ? units - 1 : unit);
-    const int last_backward = backward + units - 1 - unit;
-    if (!trains)
-        add(c, unit, forward + unit, last_forward);
-    else if (!c->spec.block.policy.reshards_after_forward)
-        add(c, unit, forward + unit, last_backward);
-    else {
-        add(c, unit, forward + unit, last_forward);
-        add(c, unit, is_tied ? backward : last_backward, last_backward);
+    const int forward = *place_of(p, micro, unit, false);
+    const int backward = *place_of(p, micro, unit, true);
+    const int last_forward = is_tied ? *place_of(p, micro, head, false) : forward;
+    const int first_backward = is_tied ? *place_of(p, micro, head, true) : backward;
+    if (backward < 0) {
+        add(c, unit, forward, last_forward);
+    } else if (!c->spec.block.policy.reshards_after_forward) {
+        add(c, unit, forward, backward);
+    } else {
+        add(c, unit, forward, last_forward);
+        add(c, unit, first_backward, backward);
     }
 }
 
-ech_status compile_plan_gathers(compiler *c, bool trains)
+static int cmp_first_use(const void *a, const void *b)
 {
-    const int units = c->spec.block.canon->n_units;
+    const gathering *x = a;
+    const gathering *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+ech_status compile_plan_gathers(compiler *c)
+{
+    places p = {0};
     if (!c->spec.block.form.shards_params)
         return ECH_OK;
-    ECH_TRY(ech_calloc(2 * (size_t)units * (size_t)c->spec.micro_batches, sizeof *c->gather,
-                       &c->gather));
-    for (int m = 0; m < c->spec.micro_batches; m++)
-        for (int u = 0; u < units; u++)
-            plan_unit(c, m, u, trains);
-    return ECH_OK;
+    ECH_TRY(find_places(c, &p));
+    const ech_status st = ech_calloc(2 * (size_t)p.units * (size_t)c->spec.micro_batches,
+                                     sizeof *c->gather, &c->gather);
+    for (int m = 0; m < c->spec.micro_batches && st >= 0; m++)
+        for (int u = 0; u < p.units; u++)
+            plan_unit(c, &p, m, u);
+    if (st >= 0)
+        qsort(c->gather, (size_t)c->n_gathers, sizeof *c->gather, cmp_first_use);
+    free(p.at);
+    return st;
 }
 
 static ech_status gather_block(compiler *c, int unit, ech_part part, bool is_wait, int *id)
@@ -110,12 +133,12 @@ static ech_status await(compiler *c, gathering *g)
     return ECH_OK;
 }
 
-ech_status compile_open_step(compiler *c)
+ech_status compile_open_work(compiler *c)
 {
     const int before = c->begun;
     if (!c->spec.block.form.shards_params)
         return ECH_OK;
-    while (c->begun < c->n_gathers && c->gather[c->begun].first <= c->step)
+    while (c->begun < c->n_gathers && c->gather[c->begun].first <= c->at)
         c->begun++;
     for (;
          c->next_gather < c->n_gathers && c->next_gather < c->begun + c->spec.block.policy.prefetch;
@@ -126,12 +149,12 @@ ech_status compile_open_step(compiler *c)
     return ECH_OK;
 }
 
-void compile_close_step(compiler *c)
+void compile_close_work(compiler *c)
 {
     for (int i = c->first_open; i < c->begun; i++)
-        if (c->gather[i].last == c->step && c->gathered[c->gather[i].unit] == c->gather[i].slot)
+        if (c->gather[i].last == c->at && c->gathered[c->gather[i].unit] == c->gather[i].slot)
             c->gathered[c->gather[i].unit] = -1; /* else gathered anew since, and still in use */
-    while (c->first_open < c->begun && c->gather[c->first_open].last <= c->step)
+    while (c->first_open < c->begun && c->gather[c->first_open].last <= c->at)
         c->first_open++;
-    c->step++;
+    c->at++;
 }

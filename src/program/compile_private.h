@@ -1,6 +1,7 @@
 /** @file program/compile_private.h
- *  The compiler from inside: state and its slots (compile_state.c), parameters gathered for their
- *  uses (compile_gather.c), gradients reduced (compile_reduce.c), items in order (compile_step.c).
+ *  The compiler from inside: the order of work (compile_order.c), state and its slots
+ *  (compile_state.c), parameters gathered for their uses (compile_gather.c), gradients reduced
+ *  (compile_reduce.c), items (compile.c).
  *  Inside program/compile* only. */
 #ifndef ECH_PROGRAM_COMPILE_PRIVATE_H
 #define ECH_PROGRAM_COMPILE_PRIVATE_H
@@ -33,7 +34,16 @@ typedef struct block_ids {
 typedef struct kept_slots {
     int *x;     /**< [2 L + 1] inputs of the blocks after the embedding */
     int *saved; /**< [2 L + 1] */
+    int d;      /**< gradient of the stream, as far as backward has come */
 } kept_slots;
+
+/** One piece of work: a unit's forward or backward of a micro-batch.  A schedule is a list of them;
+ *  everything else that depends on order is read off it. */
+typedef struct work {
+    int unit, micro;
+    bool is_backward;
+    bool is_first, is_last; /**< of the unit's backwards: gradients begin, are complete */
+} work;
 
 /** What is communicated of one part of units [lo, hi]. */
 typedef enum transfer_kind { MOVE_SCATTER, MOVE_SUM, MOVE_SUM_BUCKET, MOVE_GATHER } transfer_kind;
@@ -51,7 +61,7 @@ typedef struct transfer {
     ech_item wait;
 } transfer;
 
-/** Parameters of a unit, whole, from step `first` to step `last`. */
+/** Parameters of a unit, whole, from work `first` to work `last`. */
 typedef struct gathering {
     int unit, first, last;
     int slot; /**< -1: not started */
@@ -80,7 +90,9 @@ typedef struct compiler {
     int n_gathers, next_gather;
     int first_open, begun; /**< gathers before are over; before that, have come to their use */
     int *gathered;         /**< [n_units] transient slot of whole parameters, -1: none */
-    int step;              /**< of the order of uses */
+    work *order;           /**< [n_work] */
+    int n_work;
+    int at; /**< work in hand */
 } compiler;
 
 /* compile_state.c */
@@ -105,17 +117,21 @@ int compile_unit_kind(const compiler *c, int unit);
 ech_status compile_take_request(compiler *c, int *request);
 void compile_give_request(compiler *c, int request);
 
+/* compile_order.c */
+/** The schedule: forwards alone, each forward with its backward, or all forwards first. */
+ech_status compile_plan_order(compiler *c, bool trains);
+
 /* compile_gather.c: nothing where parameters are not sharded */
-ech_status compile_plan_gathers(compiler *c, bool trains);
-/** Before the items that use a unit at this step; then ech_bind_model finds it. */
-ech_status compile_open_step(compiler *c);
-void compile_close_step(compiler *c);
+ech_status compile_plan_gathers(compiler *c);
+/** Before the items that use a unit at the work in hand; then compile_bind_model finds it. */
+ech_status compile_open_work(compiler *c);
+void compile_close_work(compiler *c);
 
 /* compile_reduce.c */
 /** Whole gradients of a unit, zero, where they do not outlive it. */
 ech_status compile_open_grads(compiler *c, int unit, int micro);
-/** A unit's gradient of a micro-batch is complete. */
-ech_status compile_reduce_unit(compiler *c, int unit, int micro);
+/** A backward is done: reduce the unit's gradient, where its turn has come. */
+ech_status compile_reduce_unit(compiler *c, const work *w);
 /** Wait for everything that moves. */
 ech_status compile_await_all(compiler *c);
 /** Updated parameters of a unit back to everybody, where they are held whole. */

@@ -245,8 +245,9 @@ static ech_status sum_shared_heads(compiler *c, int unit, int micro)
     return compile_add_item(c, &it);
 }
 
-static ech_status scatter_unit(compiler *c, int unit, int micro)
+static ech_status scatter_unit(compiler *c, const work *w)
 {
+    const int unit = w->unit;
     const ech_shard_unit *u = ech_shard_unit_of(&c->plan, unit);
     for (int part = 0; part < ECH_N_PARTS; part++) {
         transfer t = {.kind = MOVE_SCATTER,
@@ -254,11 +255,11 @@ static ech_status scatter_unit(compiler *c, int unit, int micro)
                       .lo = unit,
                       .hi = unit,
                       .axis = ECH_AXIS_DP,
-                      .is_last = micro == c->spec.micro_batches - 1,
+                      .is_last = w->is_last,
                       .landing = -1};
         if (!u->part[part].elems)
             continue;
-        if (c->spec.block.form.shards_grads && micro > 0)
+        if (c->spec.block.form.shards_grads && !w->is_first)
             ECH_TRY(compile_add_transient(
                 c, "gradients of a micro-batch", ECH_CLASS_BUFFERS,
                 (size_t)u->part[part].shard * ech_dtype_bytes(c->spec.block.real), &t.landing));
@@ -290,13 +291,13 @@ static ech_status sum_in_buckets(compiler *c, int unit)
     return ECH_OK;
 }
 
-ech_status compile_reduce_unit(compiler *c, int unit, int micro)
+ech_status compile_reduce_unit(compiler *c, const work *w)
 {
     const ech_state_form *form = &c->spec.block.form;
-    if (micro < c->spec.micro_batches - 1 && !form->shards_grads)
+    if (!w->is_last && !form->shards_grads)
         return ECH_OK;
-    ECH_TRY(sum_shared_heads(c, unit, micro));
-    return form->is_sharded ? scatter_unit(c, unit, micro) : sum_in_buckets(c, unit);
+    ECH_TRY(sum_shared_heads(c, w->unit, w->micro));
+    return form->is_sharded ? scatter_unit(c, w) : sum_in_buckets(c, w->unit);
 }
 
 ech_status compile_gather_updated(compiler *c, int unit)
