@@ -321,7 +321,7 @@ static void emit_comm(ech_builder *b, ech_op_kind kind, int n_args, const ech_op
 void ech_emit_gather_over_tp(ech_builder *b, ech_operand share, ech_operand whole)
 {
     const ech_operand arg[2] = {as_vector(share), as_vector(whole)};
-    const int request = b->n_requests++;
+    const int request = b->n_requests; /* free again behind the wait */
     emit_comm(b, ECH_OP_ALL_GATHER_START, 2, arg, request);
     emit_comm(b, ECH_OP_ALL_GATHER_WAIT, 2, arg, request);
 }

@@ -82,7 +82,8 @@ ech_status ech_block_zero_grads(const ech_block_spec *s, int unit, ech_block *ou
 static void emit_sum(ech_builder *b, ech_axis axis, const ech_operand arg[3], bool starts,
                      bool waits)
 {
-    const int request = b->n_requests++;
+    const int request = b->n_requests;
+    b->n_requests += starts != waits; /* else it is free again behind it */
     for (int w = 0; w < 2; w++) {
         if (!(w ? waits : starts))
             continue;

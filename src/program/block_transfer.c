@@ -224,7 +224,7 @@ static void emit_kv_sum(ech_builder *b, ech_param_kind kind)
         ech_temp(b, ech_shape(sum.dtype, 1,
                               ech_reduce_staging_elems(ech_operand_elems(&sum), share), 0, 0, 0));
     set_groups(b, ECH_EMIT(b, ECH_OP_KV_FOLD, grad, sum));
-    const int request = b->n_requests++;
+    const int request = b->n_requests; /* free again behind the wait */
     for (int w = 0; w < 2; w++) {
         if (w)
             vector.place.over[ECH_AXIS_KV] = ech_place_of(ECH_PLACE_INVARIANT);

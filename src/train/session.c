@@ -257,20 +257,28 @@ static ech_status unpack_run(void *user, const ech_held_run *r)
     return ECH_OK;
 }
 
-/* One message outside steps, on a communicator of its own so that no step counts it. */
+/* One message outside steps, on a communicator of its own so that no step counts it.  Rank 0 takes
+ * one rank after the other, so the others wait for all before them. */
 static ech_status exchange_block(const ech_session *s, ech_comm *comm, const ech_coll *coll)
 {
     int request;
     int turns = 0;
-    const double deadline = ech_clock_s() + s->config.watchdog_s;
+    int64_t seen = -1;
+    double since = 0.0;
+    const int before_me = s->local[0].rank ? s->local[0].transport->size : 1;
+    const double patience = s->config.watchdog_s * before_me;
     ECH_TRY(ech_coll_start(comm, coll, &request));
     for (;;) {
         const ech_status st = ech_coll_test(comm, request);
         if (st != ECH_BLOCKED)
             return st == ECH_DONE ? ECH_OK : st;
-        ECH_CHECK(s->config.watchdog_s <= 0.0 || ech_clock_s() < deadline, ECH_E_TIMEOUT,
-                  "no state from another rank for %.0f s", s->config.watchdog_s);
-        ech_clock_backoff(turns++);
+        const bool moved = ech_comm_activity(comm) != seen;
+        seen = ech_comm_activity(comm);
+        since = moved ? ech_clock_s() : since;
+        turns = moved ? 0 : turns + 1;
+        ECH_CHECK(patience <= 0.0 || ech_clock_s() < since + patience, ECH_E_TIMEOUT,
+                  "no state from another rank for %.0f s", patience);
+        ech_clock_backoff(turns);
     }
 }
 
@@ -286,44 +294,63 @@ static ech_status collect_from(ech_session *s, ech_comm *comm, const ech_held *h
                      .n = (int64_t)(bytes / p->real),
                      .buf = packed,
                      .peer = is_mine ? 0 : h->rank};
-    if (is_mine && bytes)
+    if (!bytes)
+        return ECH_OK;
+    if (is_mine)
         ECH_TRY(ech_held_each(h, what, pack_run, p));
-    if (bytes)
-        ECH_TRY(exchange_block(s, comm, &coll));
+    ECH_TRY(exchange_block(s, comm, &coll));
     p->packed = packed;
-    if (!is_mine && bytes)
+    if (!is_mine)
         ECH_TRY(ech_held_each(h, what, unpack_run, p));
     p->packed = packed;
     return ECH_OK;
 }
 
-/* Rank 0 takes the ranks' elements one rank after the other. */
-static ech_status collect_over_world(ech_session *s, ech_held_class what, unsigned char *out)
+/* What a collection needs on one process. */
+typedef struct collecting {
+    ech_comm *comm;        /* owned */
+    unsigned char *buffer; /* owned: of the rank that has most */
+} collecting;
+
+static ech_status begin_collecting(ech_session *s, ech_held_class what, collecting *c)
 {
-    ech_local_rank *me = &s->local[0];
-    ech_comm *comm = NULL;
+    const ech_local_rank *me = &s->local[0];
     size_t most = 1;
-    ech_status st;
-    packing p = {.whole = out, .real = ech_dtype_bytes(s->config.compile.block.real)};
-    unsigned char *buffer = NULL;
     for (int r = 1; r < me->transport->size; r++) {
         const ech_held h = held_of(s, r, NULL);
         const size_t bytes = ech_held_first_bytes(&h, what);
         most = bytes > most ? bytes : most;
     }
-    ECH_TRY_GOTO(st, ech_calloc(most, 1, &buffer), done);
-    ECH_TRY_GOTO(st, ech_comm_create(me->transport, &s->config.compile.block.layout, 2, &comm),
-                 done);
-    p.packed = buffer;
+    ECH_TRY(ech_calloc(most, 1, &c->buffer));
+    return ech_comm_create(me->transport, &s->config.compile.block.layout, 2, &c->comm);
+}
+
+static void end_collecting(collecting *c)
+{
+    ech_comm_destroy(&c->comm);
+    free(c->buffer);
+}
+
+/* Rank 0 takes the ranks' elements one rank after the other.  After a failure a message may still
+ * be on its way, so what it lies in stays: the job is at its end. */
+static ech_status collect_over_world(ech_session *s, ech_held_class what, unsigned char *out)
+{
+    ech_local_rank *me = &s->local[0];
+    collecting c = {0};
+    packing p = {.whole = out, .real = ech_dtype_bytes(s->config.compile.block.real)};
+    const ech_status ready = ech_comm_agree(me->comm, begin_collecting(s, what, &c));
+    if (ready < 0) {
+        end_collecting(&c);
+        return ready;
+    }
+    p.packed = c.buffer;
     for (int r = 1; r < me->transport->size; r++) {
         const ech_held h = held_of(s, r, r == me->rank ? me->engine : NULL);
         if (me->rank == 0 || me->rank == r)
-            ECH_TRY_GOTO(st, collect_from(s, comm, &h, what, &p), done);
+            ECH_TRY(collect_from(s, c.comm, &h, what, &p));
     }
-done:
-    ech_comm_destroy(&comm);
-    free(buffer);
-    return st;
+    end_collecting(&c);
+    return ECH_OK;
 }
 
 ech_status ech_session_collect(ech_session *s, ech_held_class what, void *out)
