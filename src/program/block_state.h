@@ -12,6 +12,12 @@ static inline unsigned ech_axis_bit(ech_axis axis)
     return 1u << (unsigned)axis;
 }
 
+/** The region of a part, of ECH_REGION_PARAM, GRAD or MOMENT. */
+static inline ech_region ech_region_of_part(ech_region first, ech_part part)
+{
+    return (ech_region)((int)first + (int)part);
+}
+
 /** Every axis over which gradients are summed. */
 unsigned ech_axes_of_gradients(void);
 

@@ -52,14 +52,9 @@ static ech_operand vector_in(const ech_builder *b, ech_region region, int64_t el
     return a;
 }
 
-static ech_region region_of(ech_region first, ech_part part)
-{
-    return (ech_region)((int)first + (int)part);
-}
-
 ech_operand ech_grad_vector(const ech_builder *b, ech_part part, int64_t elems, unsigned done)
 {
-    return vector_in(b, region_of(ECH_REGION_GRAD, part), elems,
+    return vector_in(b, ech_region_of_part(ECH_REGION_GRAD, part), elems,
                      ech_grad_place(b->spec, part, done));
 }
 
@@ -79,7 +74,7 @@ ech_operand ech_share_of(const ech_builder *b, ech_region first, int unit, ech_p
     const ech_placement place =
         is_grad ? ech_grad_place(s, part, ech_axes_of_gradients()) : ech_param_place(s, part, true);
     const bool is_apart = is_grad ? s->form.shards_grads : s->form.shards_params;
-    const ech_operand a = vector_in(b, region_of(first, part), u->shard, place);
+    const ech_operand a = vector_in(b, ech_region_of_part(first, part), u->shard, place);
     return s->form.is_sharded && !is_apart ? shifted(b, a) : a;
 }
 
@@ -94,7 +89,7 @@ ech_expr ech_share_first(const ech_builder *b, int unit, ech_part part)
 ech_operand ech_moment_of(const ech_builder *b, int unit, ech_part part, int which)
 {
     const ech_shard_part *u = &ech_shard_unit_of(b->spec->plan, unit)->part[part];
-    ech_operand a = vector_in(b, region_of(ECH_REGION_MOMENT, part), u->shard,
+    ech_operand a = vector_in(b, ech_region_of_part(ECH_REGION_MOMENT, part), u->shard,
                               ech_param_place(b->spec, part, true));
     a.offset = (size_t)(which * u->shard) * ech_dtype_bytes(b->spec->real);
     return a;
@@ -170,7 +165,7 @@ ech_status ech_block_all_gather(const ech_block_spec *s, const ech_transfer *t, 
 {
     ech_builder b;
     begin(&b, s, t, "all-gather");
-    const ech_region region = region_of(ECH_REGION_PARAM, t->part);
+    const ech_region region = ech_region_of_part(ECH_REGION_PARAM, t->part);
     ech_operand share =
         vector_in(&b, region, t->elems / s->plan->shards, ech_param_place(s, t->part, true));
     const ech_operand whole = vector_in(&b, region, t->elems, ech_param_place(s, t->part, false));

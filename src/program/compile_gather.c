@@ -103,7 +103,7 @@ static ech_status start_part(compiler *c, gathering *g, ech_part part)
     ECH_TRY(gather_block(c, g->unit, part, true, &wait));
     it.layer = compile_unit_kind(c, g->unit) == 1 ? g->unit - 1 : -1;
     it.bind[ECH_REGION_SHARD] = compile_in_slab(c, c->slots->params[part], g->unit, part, true);
-    it.bind[(int)ECH_REGION_PARAM + (int)part] =
+    it.bind[ech_region_of_part(ECH_REGION_PARAM, part)] =
         (ech_view){g->slot, compile_unit_offset(c, g->unit, part)};
     ECH_TRY(compile_take_request(c, &it.request));
     ECH_TRY(compile_add_item(c, &it));

@@ -90,27 +90,22 @@ static ech_status block_of(compiler *c, const transfer *t, bool is_wait, int *id
 
 /* --- binding --- */
 
-static ech_region region_of(ech_region first, ech_part part)
-{
-    return (ech_region)((int)first + (int)part);
-}
-
 static ech_status bind(compiler *c, const transfer *t, ech_item *it)
 {
     const ech_state_form *form = &c->spec.block.form;
     const int slab = c->slots->grads[t->part];
     const size_t staging = compile_needs(c, it->block, ECH_REGION_OUT);
     if (form->shards_grads) {
-        it->bind[region_of(ECH_REGION_GRAD, t->part)] =
+        it->bind[ech_region_of_part(ECH_REGION_GRAD, t->part)] =
             (ech_view){c->whole_grads[t->lo], compile_unit_offset(c, t->lo, t->part)};
         it->bind[ECH_REGION_SHARD] = t->landing >= 0
                                          ? (ech_view){t->landing, 0}
                                          : compile_in_slab(c, slab, t->lo, t->part, true);
     } else {
-        it->bind[region_of(ECH_REGION_GRAD, t->part)] =
+        it->bind[ech_region_of_part(ECH_REGION_GRAD, t->part)] =
             compile_in_slab(c, slab, t->lo, t->part, false);
     }
-    it->bind[region_of(ECH_REGION_PARAM, t->part)] =
+    it->bind[ech_region_of_part(ECH_REGION_PARAM, t->part)] =
         compile_in_slab(c, c->slots->params[t->part], t->lo, t->part, form->shards_params);
     if (staging) {
         int id;
@@ -223,7 +218,7 @@ ech_status compile_open_grads(compiler *c, int unit, int micro)
     it.layer = kind == 1 ? unit - 1 : -1;
     it.micro = micro;
     for (int part = 0; part < ECH_N_PARTS; part++)
-        it.bind[(int)ECH_REGION_GRAD + part] =
+        it.bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)part)] =
             (ech_view){c->whole_grads[unit], compile_unit_offset(c, unit, (ech_part)part)};
     return compile_add_item(c, &it);
 }

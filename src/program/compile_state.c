@@ -153,11 +153,6 @@ size_t compile_unit_offset(const compiler *c, int unit, ech_part part)
     return at;
 }
 
-static ech_region region_of(ech_region first, int part)
-{
-    return (ech_region)((int)first + part);
-}
-
 static ech_status bind_common(compiler *c, ech_item *it)
 {
     it->bind[ECH_REGION_SCALARS] = (ech_view){c->slots->scalars, 0};
@@ -198,8 +193,8 @@ ech_status compile_bind_model(compiler *c, ech_item *it, int unit)
 {
     for (int k = 0; k < ECH_N_PARTS; k++) {
         const ech_part part = (ech_part)k;
-        it->bind[region_of(ECH_REGION_PARAM, k)] = whole_params(c, unit, part);
-        it->bind[region_of(ECH_REGION_GRAD, k)] = whole_grads(c, unit, part);
+        it->bind[ech_region_of_part(ECH_REGION_PARAM, (ech_part)k)] = whole_params(c, unit, part);
+        it->bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)k)] = whole_grads(c, unit, part);
     }
     it->bind[ECH_REGION_TIED] = whole_params(c, 0, ECH_PART_CUT);
     it->bind[ECH_REGION_TIED_GRAD] = whole_grads(c, 0, ECH_PART_CUT);
@@ -211,11 +206,11 @@ ech_status compile_bind_state(compiler *c, ech_item *it, int unit)
     const ech_state_form *form = &c->spec.block.form;
     for (int k = 0; k < ECH_N_PARTS; k++) {
         const ech_part part = (ech_part)k;
-        it->bind[region_of(ECH_REGION_PARAM, k)] =
+        it->bind[ech_region_of_part(ECH_REGION_PARAM, (ech_part)k)] =
             compile_in_slab(c, c->slots->params[k], unit, part, form->shards_params);
-        it->bind[region_of(ECH_REGION_GRAD, k)] =
+        it->bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)k)] =
             compile_in_slab(c, c->slots->grads[k], unit, part, form->shards_grads);
-        ech_view *moment = &it->bind[region_of(ECH_REGION_MOMENT, k)];
+        ech_view *moment = &it->bind[ech_region_of_part(ECH_REGION_MOMENT, (ech_part)k)];
         *moment = compile_in_slab(c, c->slots->moments[k], unit, part, true);
         moment->offset *= 2; /* m and v */
     }

@@ -1,6 +1,12 @@
 /* The op table: one row per kind.  Signatures are explained at ech_op_row (op.h). */
 #include "program/op.h"
 
+/* Regions of parts follow one another (layout/shard.h). */
+_Static_assert(ECH_REGION_PARAM_WHOLE == ECH_REGION_PARAM + 2 &&
+                   ECH_REGION_GRAD_WHOLE == ECH_REGION_GRAD + 2 &&
+                   ECH_REGION_MOMENT_WHOLE == ECH_REGION_MOMENT + 2,
+               "regions of parts");
+
 static int64_t dim(const ech_op *op, int arg, int d)
 {
     return op->arg[arg].dim[d].bound;
