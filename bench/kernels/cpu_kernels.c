@@ -282,7 +282,7 @@ static void bench_loss(void)
     ech_kernel_call f = {.kind = ECH_OP_XENT_SHARD, .n_args = 3, .attr = {50257, 0}};
     f.arg[0] = tensor(N, V, 0, 0);
     f.arg[1] = (ech_tensor){labels, ECH_I32, 0, {N}};
-    f.arg[2] = tensor(1, 2, N, 0);
+    f.arg[2] = tensor(2 * 2, N, 0, 0); /* room of [1, 2, N] doubles */
     run_row(&(row){"xent_shard", "1024 x 50304", 0.0, 4.0 * N * V}, &f);
     f.kind = ECH_OP_XENT_BACKWARD;
     f.n_args = 4;

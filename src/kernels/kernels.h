@@ -57,13 +57,13 @@
  *                     y = residual + keep * x / (1 - p); with k = token + n, element
  *                     (row(k) * s + k % s) * H + h, row(k) = global row of sequence k / s of the
  *                     micro-batch; y may be any input; its own backward (x = dy, no residual)
- *  xent_shard         0 logits [N,V]  1 labels i32 [N] (-1: masked)  2 parts [1,2,N]
+ *  xent_shard         0 logits [N,V]  1 labels i32 [N] (-1: masked)  2 parts f64 [1,2,N]
  *                     attr: vocab (ids beyond do not exist), first column: these are ids first ..
  *                     parts[0][0][n] = log sum exp of the row (-inf without a column)
  *                     parts[0][1][n] = logit of the label, 0 where it is not here or masked
- *  xent               0 parts [t,2,N]  1 labels  2 lse [N], masked rows too  3 loss cell f64 acc
- *                     lse = log sum exp over t of parts[t][0]; loss += sum over rows with a label
- *                     of lse - sum over t of parts[t][1]
+ *  xent               0 parts f64 [t,2,N]  1 labels  2 lse [N]  3 loss cell f64 acc
+ *                     lse = log sum exp over t of parts[t][0], in masked rows too; loss += sum over
+ *                     rows with a label of lse, not yet rounded, - sum over t of parts[t][1]
  *  xent_backward      0 logits (RW: becomes dlogits)  1 labels  2 lse  3 seed cell f64
  *                     attr: vocab, first column
  *                     dlogits = (softmax - onehot) * seed; masked rows and columns beyond are 0

@@ -127,13 +127,13 @@ static void set_vocabulary(const ech_builder *b, ech_op *op, const ech_operand *
     op->attr[1] = first_row(table);
 }
 
-/* Every rank's log-sum and label's logit for each token, [tp, 2, N], on all: the logits
+/* Every rank's log-sum and label's logit for each token, fp64 [tp, 2, N], on all: the logits
  * themselves stay where they are. */
 static ech_operand emit_parts(ech_builder *b, const head_saved *s, const ech_operand *table)
 {
     const int tp = b->spec->layout.degree[ECH_AXIS_TP];
     const int64_t n = b->spec->rows * b->spec->seq;
-    ech_operand mine = ech_shape(b->spec->real, 3, 1, 2, n, 0);
+    ech_operand mine = ech_shape(ECH_F64, 3, 1, 2, n, 0);
     mine.place = ech_token_placement(&b->spec->layout);
     for (int x = 0; x < ECH_N_AXES; x++)
         if (mine.place.over[x].kind == ECH_PLACE_SHARDED)

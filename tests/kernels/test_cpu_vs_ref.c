@@ -101,6 +101,15 @@ static void add_real(big *b, int64_t d0, int64_t d1, int64_t d2, int64_t d3)
     (void)add_arg(b, ECH_F32, d3 ? 4 : d2 ? 3 : d1 ? 2 : 1, dim);
 }
 
+/* Parts of the loss [t, 2, n], no value of them exact in fp32. */
+static void add_parts(big *b, int64_t t, int64_t n)
+{
+    double *x = add_arg(b, ECH_F64, 3, (const int64_t[]){t, 2, n});
+    const ech_rng_key key = ech_rng_key_make(5, ECH_RNG_TEST, 0, -1);
+    for (int64_t i = 0; i < 2 * t * n; i++)
+        x[i] = 2.0 * ech_rng_uniform(&key, (uint64_t)i) - 1.0 + 0x1p-40;
+}
+
 static void add_cell(big *b, double x)
 {
     *(double *)add_arg(b, ECH_F64, 0, NULL) = x;
@@ -331,7 +340,7 @@ static void make_xent_shard(big *b)
 {
     add_real(b, 37, 9001, 0, 0);
     add_ids(b, 37, 8999);
-    add_real(b, 1, 2, 37, 0);
+    add_parts(b, 1, 37);
     b->call.attr[0] = 8999;
 }
 
@@ -346,7 +355,7 @@ static void make_xent_steep(big *b)
 
 static void make_xent(big *b)
 {
-    add_real(b, 3, 2, 5003, 0);
+    add_parts(b, 3, 5003);
     add_ids(b, 5003, 7);
     add_real(b, 5003, 0, 0, 0);
     add_cell(b, 0.25);

@@ -17,7 +17,7 @@ typedef enum holds {
     GAMMA,    /* REAL in (0.5, 1.5) */
     SQUARE,   /* REAL in (0, 1) */
     LOGITS,   /* REAL in (-4, 4), NaN where the id does not exist */
-    PARTS,    /* REAL in (-1, 1); -inf of a share without a column */
+    PARTS,    /* double in (-1, 1); -inf of a share without a column */
     WIDE,     /* REAL of either sign, 2^-60 to 2^60 */
     CACHE,    /* REAL in (-1, 1), NaN from the first position to be written on */
     IDS,      /* int32 in [0, vocab) */
@@ -179,7 +179,7 @@ static const kind_row kind_rows[KERNEL_CASE_KINDS] = {
                          {.name = "y on residual", .alias = 2, .of = 1},
                          {.name = "later tokens", .option = TOKEN},
                          {.name = "p = 0", .option = OFF}}},
-    [ECH_OP_XENT_SHARD] = {{IN("nV", LOGITS), IN("n", LABELS), OUT("12n", UNIT)},
+    [ECH_OP_XENT_SHARD] = {{IN("nV", LOGITS), IN("n", LABELS), OUT("12n", PARTS)},
                            {{.name = "whole"},
                             {.name = "a share", .option = SHARE},
                             {.name = "the last share", .option = LAST},
@@ -380,6 +380,7 @@ static ech_dtype dtype_of(holds what, ech_dtype real)
     case IDS:
     case LABELS:
         return ECH_I32;
+    case PARTS:
     case ANGLES:
     case CELL_F64:
         return ECH_F64;
@@ -390,7 +391,6 @@ static ech_dtype dtype_of(holds what, ech_dtype real)
     case GAMMA:
     case SQUARE:
     case LOGITS:
-    case PARTS:
     case WIDE:
     case CACHE:
         break;
@@ -669,20 +669,19 @@ static void run_forward(kernel_case *c, const forward_row *row)
 void kernel_case_loss(const ech_kernel_call *call)
 {
     const ech_kernel_set *ref = ech_kernel_set_ref();
-    const ech_dtype real = call->arg[0].dtype;
     const int64_t n = call->arg[1].dim[0];
     const int64_t n_parts = call->attr[1] > 0 ? 2 : 1;
     ech_kernel_call c = {.kind = ECH_OP_XENT_SHARD,
                          .n_args = 3,
-                         .arg = {call->arg[0], call->arg[1], {NULL, real, 3, {1, 2, n}}},
+                         .arg = {call->arg[0], call->arg[1], {NULL, ECH_F64, 3, {1, 2, n}}},
                          .attr = {call->attr[0], call->attr[1]},
                          .threads = 1};
-    void *parts = aligned_bytes((size_t)(2 * n_parts * n) * ech_dtype_bytes(real), 64);
+    double *parts = aligned_bytes((size_t)(2 * n_parts * n) * sizeof *parts, 64);
     c.arg[2].data = parts;
     ref->kernel[ECH_OP_XENT_SHARD](&c);
     for (int64_t i = 2 * n; i < 2 * n_parts * n; i++)
-        ech_dtype_store(real, parts, (size_t)i, i < 3 * n ? KERNEL_CASE_OTHERS : 0.0);
-    const ech_tensor all = {parts, real, 3, {n_parts, 2, n}};
+        parts[i] = i < 3 * n ? KERNEL_CASE_OTHERS : 0.0;
+    const ech_tensor all = {parts, ECH_F64, 3, {n_parts, 2, n}};
     c = (ech_kernel_call){.kind = ECH_OP_XENT,
                           .n_args = 4,
                           .arg = {all, call->arg[1], call->arg[2], call->arg[3]},

@@ -283,8 +283,9 @@ class Step:
             Message("all-reduce", "kv", width if self.qkv_bias else 0, self.w, times)]
 
     def end_messages(self):
-        """Embedding forward and head backward; a head's loss from two numbers a token and rank."""
-        loss = Message("all-gather", "tp", 2 * self.N * self.t, self.w, self.m)
+        """Embedding forward and head backward; a head's loss from two fp64 numbers a token and
+        rank."""
+        loss = Message("all-gather", "tp", 2 * self.N * self.t, 8, self.m)
         return self.in_and_out(sums=2, gathers=2, again=1) + [loss]
 
     def gradient_messages(self):

@@ -103,9 +103,9 @@ class Blocks:
         s = self.s
         b = Scratch(s, "norm", "gather", "linear", "parts", "gather parts", "loss")
         self.gathered_norm(b)
-        b.live(2 * s.N, "parts", "gather parts" if s.t > 1 else "loss")
+        b.live(2 * s.N, "parts", "gather parts" if s.t > 1 else "loss", 8)
         if s.t > 1:
-            b.live(2 * s.N * s.t, "gather parts", "loss")
+            b.live(2 * s.N * s.t, "gather parts", "loss", 8)
         b.live(s.N, "loss", "loss", 8)
         return b.peak()
 

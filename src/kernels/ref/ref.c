@@ -1,12 +1,23 @@
 /* The reference set: complete, fp32 and fp64, one thread. */
 #include "kernels/ref/ref.h"
 
-/* The type of a call is that of its first REAL argument: the table of embed kinds (ids come before
- * it), the first argument elsewhere. */
+/* First REAL argument of a kind, whose type is that of the call. */
+static int first_real(ech_op_kind kind)
+{
+    switch (kind) {
+    case ECH_OP_EMBED: /* ids come before the table */
+    case ECH_OP_EMBED_BACKWARD:
+        return 1;
+    case ECH_OP_XENT: /* parts, always fp64, and labels come before the log-sums */
+        return 2;
+    default:
+        return 0;
+    }
+}
+
 static ech_dtype real_of(const ech_kernel_call *call)
 {
-    const bool ids_first = call->kind == ECH_OP_EMBED || call->kind == ECH_OP_EMBED_BACKWARD;
-    return call->arg[ids_first ? 1 : 0].dtype;
+    return call->arg[first_real(call->kind)].dtype;
 }
 
 static void run_typed(const ech_kernel_call *call)

@@ -83,12 +83,13 @@ static void xent_shard_task(const void *ctx, int64_t row, int member)
     const ech_kernel_call *call = ctx;
     const float *x = ech_cpu_in(call, 0) + row * call->arg[0].dim[1];
     const int64_t at = label_column(call, row);
-    float *part = ech_cpu_out(call, 2) + row;
-    part[0] = (float)log_sum_exp(x, live_columns(call));
-    part[call->arg[0].dim[0]] = at >= 0 ? x[at] : 0.0f;
+    double *part = (double *)call->arg[2].data + row;
+    part[0] = log_sum_exp(x, live_columns(call));
+    part[call->arg[0].dim[0]] = at >= 0 ? (double)x[at] : 0.0;
 }
 
-/* parts[0][0][n] = log sum exp of the row, parts[0][1][n] = logits[n, label - first] or 0 */
+/* parts[0][0][n] = log sum exp of the row, parts[0][1][n] = logits[n, label - first] or 0; fp64,
+ * since the loss is their small difference */
 void ECH_CPU(xent_shard)(const ech_kernel_call *call)
 {
     const int64_t *dim = call->arg[0].dim;
@@ -100,15 +101,15 @@ static void xent_task(const void *ctx, int64_t row, int member)
     (void)member;
     const ech_kernel_call *call = ctx;
     const int64_t n_parts = call->arg[0].dim[0], n_rows = call->arg[0].dim[2];
-    const float *part = ech_cpu_in(call, 0) + row;
+    const double *part = (const double *)call->arg[0].data + row;
     double max = -(double)INFINITY, sum = 0.0, logit = 0.0;
     for (int64_t t = 0; t < n_parts; t++) {
-        const double x = (double)part[2 * t * n_rows];
+        const double x = part[2 * t * n_rows];
         max = x > max ? x : max;
-        logit += (double)part[(2 * t + 1) * n_rows];
+        logit += part[(2 * t + 1) * n_rows];
     }
     for (int64_t t = 0; t < n_parts; t++)
-        sum += exp((double)part[2 * t * n_rows] - max);
+        sum += exp(part[2 * t * n_rows] - max);
     const double lse = max + log(sum); /* of one part: that part */
     const bool is_masked = ((const int32_t *)call->arg[1].data)[row] < 0;
     ech_cpu_out(call, 2)[row] = (float)lse;
