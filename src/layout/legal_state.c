@@ -43,6 +43,12 @@ static bool find_nothing_to_shard(const ech_legal_query *q, ech_text *words)
     return true;
 }
 
+/* Is state sharded as stage says: that stage reached, and over more ranks than one. */
+static bool shards(const ech_legal_query *q, int64_t stage)
+{
+    return q->zero_stage >= stage && ech_legal_group(q) > 1;
+}
+
 static bool find_each_without_shards(const ech_legal_query *q, ech_text *words)
 {
     if (!q->reduce_each || q->zero_stage > 1)
@@ -63,7 +69,7 @@ static void near_reduce(const ech_legal_query *q, ech_near *out)
 static bool find_each(const ech_legal_query *q, ech_text *words)
 {
     const int64_t m = ech_legal_accumulation(q);
-    if (!q->reduce_each || q->zero_stage < 2 || m < 2)
+    if (!q->reduce_each || !shards(q, 2) || m < 2)
         return false;
     ech_text_add(words, "each: gradients are sent %lld times a step, once a micro-batch",
                  (long long)m);
@@ -73,7 +79,7 @@ static bool find_each(const ech_legal_query *q, ech_text *words)
 static bool find_last(const ech_legal_query *q, ech_text *words)
 {
     const int64_t m = ech_legal_accumulation(q);
-    if (q->reduce_each || q->zero_stage < 2 || m < 2)
+    if (q->reduce_each || !shards(q, 2) || m < 2)
         return false;
     ech_text_add(words,
                  "last over %lld micro-batches: whole gradients are kept to the end of the "
@@ -91,7 +97,7 @@ static void near_last(const ech_legal_query *q, ech_near *out)
 static bool find_gather_each(const ech_legal_query *q, ech_text *words)
 {
     const int64_t m = ech_legal_accumulation(q);
-    if (q->zero_stage < 3 || m < 2)
+    if (!shards(q, 3) || m < 2)
         return false;
     ech_text_add(words, "parameters are gathered anew for each of %lld micro-batches",
                  (long long)m);
@@ -109,7 +115,7 @@ static bool find_reshard_alone(const ech_legal_query *q, ech_text *words)
 
 static bool find_no_reshard(const ech_legal_query *q, ech_text *words)
 {
-    if (q->reshard_after_forward || q->zero_stage < 3)
+    if (q->reshard_after_forward || !shards(q, 3))
         return false;
     ech_text_add(words, "false: gathered parameters of all layers stay from forward to backward");
     return true;
@@ -132,7 +138,7 @@ static bool find_prefetch_alone(const ech_legal_query *q, ech_text *words)
 
 static bool find_no_prefetch(const ech_legal_query *q, ech_text *words)
 {
-    if (q->prefetch || q->zero_stage < 3)
+    if (q->prefetch || !shards(q, 3))
         return false;
     ech_text_add(words, "0: every layer waits for its parameters, no gather is hidden");
     return true;
@@ -221,21 +227,23 @@ static const ech_legal_rule rules[] = {
     {"each without shards", "layout.zero.reduce", "reduce each with zero.stage 0 or 1", REFUSED,
      "whole gradients are kept anyway, so it would cost traffic and save nothing",
      find_each_without_shards, near_reduce},
-    {"reduce each", "layout.zero.reduce", "reduce each with accumulation", COST,
+    {"reduce each", "layout.zero.reduce",
+     "reduce each with accumulation, state sharded over several ranks", COST,
      "gradients are sent once a micro-batch", find_each, near_reduce},
-    {"reduce last", "layout.zero.reduce", "reduce last with zero.stage 2 or 3 and accumulation",
-     COST, "whole gradients are kept to the end of the step: stage 1's bytes", find_last,
-     near_last},
-    {"gathers", "layout.zero.stage", "zero.stage 3 with accumulation", COST,
+    {"reduce last", "layout.zero.reduce",
+     "reduce last with zero.stage 2 or 3 over several ranks and accumulation", COST,
+     "whole gradients are kept to the end of the step: stage 1's bytes", find_last, near_last},
+    {"gathers", "layout.zero.stage", "zero.stage 3 over several ranks, with accumulation", COST,
      "parameters are gathered for every micro-batch", find_gather_each, NULL},
     {"reshard alone", "layout.zero.reshard_after_forward", "false with zero.stage 0 to 2", LEGAL,
      "parameters are never sharded", find_reshard_alone, NULL},
-    {"no reshard", "layout.zero.reshard_after_forward", "false with zero.stage 3", COST,
+    {"no reshard", "layout.zero.reshard_after_forward",
+     "false with zero.stage 3 over several ranks", COST,
      "gathered parameters of all layers stay from forward to backward", find_no_reshard,
      near_reshard},
     {"prefetch alone", "layout.zero.prefetch", "not 1 with zero.stage 0 to 2", LEGAL,
      "nothing is gathered in forward or backward", find_prefetch_alone, NULL},
-    {"no prefetch", "layout.zero.prefetch", "0 with zero.stage 3", COST,
+    {"no prefetch", "layout.zero.prefetch", "0 with zero.stage 3 over several ranks", COST,
      "gathers are not hidden under the layer before", find_no_prefetch, ech_legal_near_one},
     {"far prefetch", "layout.zero.prefetch", "more units than the model has beside the one in hand",
      REFUSED, "there is nothing further ahead", find_far_prefetch, near_far_prefetch},

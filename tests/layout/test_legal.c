@@ -335,6 +335,36 @@ static void test_reduce(void **state)
             }
 }
 
+/* In a group of one rank nothing is sharded, so nothing of it costs: told once, without effect. */
+static void test_group_of_one(void **state)
+{
+    static const struct {
+        int64_t dp, group;
+    } one[] = {{1, 0}, {1, 1}, {4, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof one[0]; i++)
+        for (int64_t stage = 2; stage <= 3; stage++)
+            for (int each = 0; each < 2; each++) {
+                ech_legal_report r;
+                ech_legal_query q = zero(one[i].dp, stage, one[i].group, 4);
+                q.reduce_each = each;
+                q.prefetch = stage == 3 ? 0 : 1;
+                q.reshard_after_forward = stage < 3;
+                ech_legal_check(&q, &r);
+                assert_int_equal(r.n, 1);
+                assert_string_equal(r.item[0].rule, "nothing to shard");
+                q.dp *= 2; /* two ranks are a group: the costs are there again */
+                q.ranks *= 2;
+                q.global *= 2;
+                q.zero_group = 2;
+                ech_legal_check(&q, &r);
+                assert_non_null(find(&r, each ? "reduce each" : "reduce last"));
+                assert_int_equal(find(&r, "gathers") != NULL, stage == 3);
+                assert_int_equal(find(&r, "no reshard") != NULL, stage == 3);
+                assert_int_equal(find(&r, "no prefetch") != NULL, stage == 3);
+            }
+}
+
 static void test_unbuilt(void **state)
 {
     (void)state;
@@ -567,6 +597,7 @@ int main(void)
         cmocka_unit_test(test_sequence_parallelism),
         cmocka_unit_test(test_zero),
         cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_group_of_one),
         cmocka_unit_test(test_unbuilt),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_groups_on_nodes),
