@@ -1,6 +1,7 @@
 #include "layout/legal_rules.h"
 
 #include "base/checked.h"
+#include "layout/shard.h"
 
 int64_t ech_legal_gcd(int64_t a, int64_t b)
 {
@@ -40,6 +41,13 @@ int64_t ech_legal_tp_divides(const ech_legal_query *q, int64_t also)
     if (q->ranks && others && q->ranks % others == 0)
         n = n ? ech_legal_gcd(n, q->ranks / others) : q->ranks / others;
     return also ? ech_legal_gcd(n ? n : also, also) : n;
+}
+
+int ech_legal_kv_copies(const ech_legal_query *q)
+{
+    if (!q->heads || !q->kv_heads || q->tp < 2 || q->heads % q->tp || q->heads % q->kv_heads)
+        return 1;
+    return ech_shard_heads(q->heads, q->kv_heads, (int)q->tp).copies;
 }
 
 /* Ranks that share state. */

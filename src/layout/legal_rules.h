@@ -43,6 +43,9 @@ int64_t ech_legal_replica(const ech_legal_query *q);
 /** Micro-batches of a step; 0: not known or not whole. */
 int64_t ech_legal_accumulation(const ech_legal_query *q);
 
+/** Ranks of tp that hold each key/value head, as the layout would have it; 1: one, or not known. */
+int ech_legal_kv_copies(const ech_legal_query *q);
+
 /** Ranks that share state. */
 int64_t ech_legal_group(const ech_legal_query *q);
 

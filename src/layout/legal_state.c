@@ -73,6 +73,9 @@ static bool find_each(const ech_legal_query *q, ech_text *words)
         return false;
     ech_text_add(words, "each: gradients are sent %lld times a step, once a micro-batch",
                  (long long)m);
+    if (ech_legal_kv_copies(q) > 1)
+        ech_text_add(words, "; so are, over tp, those of key/value heads that %d ranks hold each",
+                     ech_legal_kv_copies(q));
     return true;
 }
 
@@ -229,7 +232,8 @@ static const ech_legal_rule rules[] = {
      find_each_without_shards, near_reduce},
     {"reduce each", "layout.zero.reduce",
      "reduce each with accumulation, state sharded over several ranks", COST,
-     "gradients are sent once a micro-batch", find_each, near_reduce},
+     "gradients are sent once a micro-batch, and over tp those of shared key/value heads",
+     find_each, near_reduce},
     {"reduce last", "layout.zero.reduce",
      "reduce last with zero.stage 2 or 3 over several ranks and accumulation", COST,
      "whole gradients are kept to the end of the step: stage 1's bytes", find_last, near_last},

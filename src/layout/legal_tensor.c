@@ -3,7 +3,6 @@
 
 #include "base/checked.h"
 #include "catalog/canon.h"
-#include "layout/shard.h"
 
 /* --- tensor parallelism --- */
 
@@ -23,15 +22,13 @@ static void near_heads(const ech_legal_query *q, ech_near *out)
 
 static bool find_kv_copies(const ech_legal_query *q, ech_text *words)
 {
-    if (!q->heads || !q->kv_heads || q->tp < 2 || q->heads % q->tp || q->heads % q->kv_heads)
-        return false;
-    const ech_head_split h = ech_shard_heads(q->heads, q->kv_heads, (int)q->tp);
-    if (h.copies < 2)
+    const int copies = ech_legal_kv_copies(q);
+    if (copies < 2)
         return false;
     ech_text_add(words,
                  "%lld key/value heads over tp %lld: each is held %d times, and its gradient is "
                  "summed over %d neighbouring ranks",
-                 (long long)q->kv_heads, (long long)q->tp, h.copies, h.copies);
+                 (long long)q->kv_heads, (long long)q->tp, copies, copies);
     return true;
 }
 

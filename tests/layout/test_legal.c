@@ -335,6 +335,24 @@ static void test_reduce(void **state)
             }
 }
 
+static void test_reduce_each_of_shared_heads(void **state)
+{
+    ech_legal_report r;
+    (void)state;
+    ech_legal_query q = with(4, 2);
+    q.heads = 8;
+    q.kv_heads = 2; /* each on two ranks of the four */
+    q.zero_stage = 2;
+    q.reduce_each = true;
+    q.global *= 3;
+    (void)expect(&q, &r, "reduce each", ECH_VERDICT_COST,
+                 "3 times a step, once a micro-batch; so are, over tp, those of key/value heads "
+                 "that 2 ranks hold each");
+    q.kv_heads = 4;
+    const ech_legal_finding *f = expect(&q, &r, "reduce each", ECH_VERDICT_COST, "3 times a step");
+    assert_null(strstr(f->message, "key/value"));
+}
+
 /* In a group of one rank nothing is sharded, so nothing of it costs: told once, without effect. */
 static void test_group_of_one(void **state)
 {
@@ -597,6 +615,7 @@ int main(void)
         cmocka_unit_test(test_sequence_parallelism),
         cmocka_unit_test(test_zero),
         cmocka_unit_test(test_reduce),
+        cmocka_unit_test(test_reduce_each_of_shared_heads),
         cmocka_unit_test(test_group_of_one),
         cmocka_unit_test(test_unbuilt),
         cmocka_unit_test(test_nodes),
