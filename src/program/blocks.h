@@ -42,7 +42,7 @@ typedef struct ech_shard_policy {
     int prefetch;                /**< stage 3: units gathered ahead of the one in work */
 } ech_shard_policy;
 
-/** What follows from the policy for the state of a run (ech_state_form_of). */
+/** What follows from the policy for the state of a run (ech_compile_form). */
 typedef struct ech_state_form {
     bool is_sharded; /**< moments are flat ranges over dp, and each rank updates its own */
     bool
