@@ -29,6 +29,17 @@ static inline int64_t ech_ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/** Greatest common divisor of two that are not negative; of 0 and n it is n. */
+static inline int64_t ech_gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /** Zeroed memory for n elements of `bytes` each; ECH_E_NOMEM or ECH_E_ILLEGAL, *out NULL.
  *  The caller owns *out and frees it with free().  n = 0 gives a valid pointer.
  *  @param out  a T ** */

@@ -1,5 +1,7 @@
 #include "layout/layout.h"
 
+#include "base/checked.h"
+
 static const char *const axis_names[] = {
 #define ECH_AXIS_NAME(name, text) [name] = text,
     ECH_AXIS_LIST(ECH_AXIS_NAME)
@@ -159,16 +161,6 @@ static int stride_of(const ech_layout *l, ech_axis axis)
     return stride;
 }
 
-static int greatest_divisor(int a, int b)
-{
-    while (b != 0) {
-        const int rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* Runs of k members, of all groups together, are blocks of stride * k consecutive ranks: a node
  * holds whole runs exactly where it holds whole blocks. */
 int ech_layout_node_run(const ech_layout *l, ech_axis axis)
@@ -176,7 +168,7 @@ int ech_layout_node_run(const ech_layout *l, ech_axis axis)
     const int stride = stride_of(l, axis);
     if (l->node_ranks == 0 || l->node_ranks % stride != 0)
         return 1;
-    const int run = greatest_divisor(l->degree[axis], l->node_ranks / stride);
+    const int run = (int)ech_gcd(l->degree[axis], l->node_ranks / stride);
     return run < l->degree[axis] ? run : 1;
 }
 

@@ -1,6 +1,8 @@
 /* Rules about ranks: the mesh, and nodes. */
 #include "layout/legal_rules.h"
 
+#include "base/checked.h"
+
 #include <string.h>
 
 /* --- the mesh --- */
@@ -305,7 +307,7 @@ static void near_group_on_node(const ech_legal_query *q, ech_near *out)
     const int64_t stride = stride_of(q, DP);
     const int64_t room = ech_node_ranks(q->node, q->n_nodes);
     if (stride && room % stride == 0 && room / stride > 1)
-        *out = ech_near_divisors(ech_legal_gcd(q->dp, room / stride), ech_legal_group(q));
+        *out = ech_near_divisors(ech_gcd(q->dp, room / stride), ech_legal_group(q));
 }
 
 static bool find_shared_cores(const ech_legal_query *q, ech_text *words)

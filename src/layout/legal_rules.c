@@ -3,11 +3,6 @@
 #include "base/checked.h"
 #include "layout/shard.h"
 
-int64_t ech_legal_gcd(int64_t a, int64_t b)
-{
-    return b ? ech_legal_gcd(b, a % b) : a;
-}
-
 /* a b, or 0 where it leaves what a world may be. */
 int64_t ech_legal_ranks(int64_t a, int64_t b)
 {
@@ -39,8 +34,8 @@ int64_t ech_legal_tp_divides(const ech_legal_query *q, int64_t also)
     const int64_t others = ech_legal_ranks(q->cp, q->pp);
     int64_t n = q->heads;
     if (q->ranks && others && q->ranks % others == 0)
-        n = n ? ech_legal_gcd(n, q->ranks / others) : q->ranks / others;
-    return also ? ech_legal_gcd(n ? n : also, also) : n;
+        n = n ? ech_gcd(n, q->ranks / others) : q->ranks / others;
+    return also ? ech_gcd(n ? n : also, also) : n;
 }
 
 int ech_legal_kv_copies(const ech_legal_query *q)

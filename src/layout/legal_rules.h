@@ -31,9 +31,6 @@ const ech_legal_rule *ech_legal_tensor_rules(int *n);
 const ech_legal_rule *ech_legal_state_rules(int *n);
 const ech_legal_rule *ech_legal_unbuilt_rules(int *n);
 
-/** Greatest common divisor; of 0 and n it is n. */
-int64_t ech_legal_gcd(int64_t a, int64_t b);
-
 /** a b, or 0 where that is more than a world may have. */
 int64_t ech_legal_ranks(int64_t a, int64_t b);
 

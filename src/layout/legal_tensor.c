@@ -93,7 +93,7 @@ static bool find_sequence_alone(const ech_legal_query *q, ech_text *words)
 /* Sequences of a multiple of this have tokens for every tp rank alike. */
 static int64_t sequence_step(const ech_legal_query *q)
 {
-    return q->tp / ech_legal_gcd(q->tp, q->micro);
+    return q->tp / ech_gcd(q->tp, q->micro);
 }
 
 static bool find_sequence(const ech_legal_query *q, ech_text *words)
@@ -104,7 +104,7 @@ static bool find_sequence(const ech_legal_query *q, ech_text *words)
                  "sequence parallelism deals out micro %lld x seq %lld tokens to tp %lld ranks: "
                  "that does not divide (with this seq, micro a multiple of %lld would)",
                  (long long)q->micro, (long long)q->seq, (long long)q->tp,
-                 (long long)(q->tp / ech_legal_gcd(q->tp, q->seq)));
+                 (long long)(q->tp / ech_gcd(q->tp, q->seq)));
     return true;
 }
 

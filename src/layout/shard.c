@@ -2,16 +2,11 @@
 
 #include "base/checked.h"
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
 ech_head_split ech_shard_heads(int64_t heads, int64_t kv_heads, int tp)
 {
     const int64_t mine = heads / tp;
     const int64_t r = heads / kv_heads;
-    const int64_t per_group = gcd(mine, r);
+    const int64_t per_group = ech_gcd(mine, r);
     return (ech_head_split){mine / per_group, per_group, (int)(r / per_group)};
 }
 

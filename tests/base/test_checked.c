@@ -37,6 +37,19 @@ static void test_sums(void **state)
     assert_int_equal(r, -1);
 }
 
+static void test_divisors(void **state)
+{
+    (void)state;
+    for (int64_t a = 0; a <= 24; a++)
+        for (int64_t b = 0; b <= 24; b++) {
+            int64_t most = a ? a : b;
+            while (most && (a % most || b % most))
+                most--;
+            assert_int_equal(ech_gcd(a, b), most);
+        }
+    assert_true(ech_gcd(INT64_MAX, INT64_MAX - 1) == 1);
+}
+
 static void test_rounding(void **state)
 {
     (void)state;
@@ -88,11 +101,9 @@ static void test_grow_keeps_contents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_rounding),
-        cmocka_unit_test(test_zeroed_memory),
-        cmocka_unit_test(test_grow_keeps_contents),
+        cmocka_unit_test(test_products),      cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_divisors),      cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_zeroed_memory), cmocka_unit_test(test_grow_keeps_contents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
