@@ -2,6 +2,8 @@
 
 #include "base/checked.h"
 
+#include <string.h>
+
 static const char *const axis_names[] = {
 #define ECH_AXIS_NAME(name, text) [name] = text,
     ECH_AXIS_LIST(ECH_AXIS_NAME)
@@ -12,6 +14,51 @@ const char *ech_axis_name(ech_axis axis)
 {
     return (unsigned)axis < ECH_N_AXES ? axis_names[axis] : "no axis";
 }
+
+/* --- order --- */
+
+/* Which of the axes that an order names these bytes are; ECH_N_AXES: none. */
+static ech_axis named_axis(const char *word, size_t bytes)
+{
+    static const ech_axis named[] = {ECH_AXIS_TP, ECH_AXIS_CP, ECH_AXIS_EP, ECH_AXIS_DP,
+                                     ECH_AXIS_PP};
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
+        if (bytes == strlen(axis_names[named[i]]) && memcmp(word, axis_names[named[i]], bytes) == 0)
+            return named[i];
+    return ECH_N_AXES;
+}
+
+bool ech_order_read(const char *words, ech_axis order[4])
+{
+    ech_axis found[5];
+    bool seen[ECH_N_AXES] = {false};
+    int n = 0;
+    for (const char *at = words;; at++) {
+        const size_t bytes = strcspn(at, "-");
+        const ech_axis a = named_axis(at, bytes);
+        if (a == ECH_N_AXES || seen[a])
+            return false;
+        seen[a] = true;
+        found[n++] = a;
+        at += bytes;
+        if (!*at)
+            break;
+    }
+    for (int i = 0, k = 0; i < n && n == 5; i++)
+        if (found[i] != ECH_AXIS_EP)
+            order[k++] = found[i];
+    return n == 5;
+}
+
+int ech_order_stride(const ech_axis *order, int n, const int degree[ECH_N_AXES], ech_axis axis)
+{
+    int stride = 1;
+    for (int k = 0; k < n && order[k] != axis; k++)
+        stride *= degree[order[k]];
+    return stride;
+}
+
+/* --- layouts --- */
 
 static const ech_axis default_order[4] = {ECH_AXIS_TP, ECH_AXIS_CP, ECH_AXIS_DP, ECH_AXIS_PP};
 
@@ -152,13 +199,10 @@ void ech_layout_coords(const ech_layout *l, int rank, int64_t coord[ECH_N_AXES])
 /* From a member of an axis's group to the next one. */
 static int stride_of(const ech_layout *l, ech_axis axis)
 {
-    int stride = 1;
-    const ech_axis along = axis == ECH_AXIS_KV ? ECH_AXIS_TP : axis;
     if (axis == ECH_AXIS_WORLD)
         return 1;
-    for (int k = 0; k < ECH_MESH_AXES && l->order[k] != along; k++)
-        stride *= l->degree[l->order[k]];
-    return stride;
+    return ech_order_stride(l->order, ECH_MESH_AXES, l->degree,
+                            axis == ECH_AXIS_KV ? ECH_AXIS_TP : axis);
 }
 
 /* Runs of k members, of all groups together, are blocks of stride * k consecutive ranks: a node

@@ -77,6 +77,22 @@ typedef struct ech_layout_spec {
     int node_ranks; /**< ranks of one node; divides the world; 0: one node */
 } ech_layout_spec;
 
+/** The order of the axes where none is given. */
+#define ECH_ORDER_DEFAULT "tp-cp-ep-dp-pp"
+
+/** Read an order of axes, innermost first.
+ *  @param words  borrowed: tp, cp, ep, dp and pp, once each, between dashes
+ *  @param order  set on success: the four without ep, which folds into the others
+ *  @return is it an order */
+ECH_MUST_USE bool ech_order_read(const char *words, ech_axis order[4]);
+
+/** From a rank to the next one along an axis: the product of the degrees within it.
+ *  @param order   [n] innermost first, borrowed
+ *  @param n       axes
+ *  @param degree  of every axis, borrowed; their product fits
+ *  @param axis    one of them (else the product of all) */
+int ech_order_stride(const ech_axis *order, int n, const int degree[ECH_N_AXES], ech_axis axis);
+
 /** A layout from its degrees.  Sums over dp, then hsdp, follow the tree of all data parallel ranks
  *  where the shard group is a product of its first factors; else each axis has its own.
  *  @param spec  borrowed

@@ -3,8 +3,6 @@
 
 #include "base/checked.h"
 
-#include <string.h>
-
 /* --- the mesh --- */
 
 static void add_ranks_table(const ech_legal_query *q, ech_text *words)
@@ -90,33 +88,10 @@ static void near_experts(const ech_legal_query *q, ech_near *out)
         *out = ech_near_divisors(stage / q->etp, q->ep);
 }
 
-static const char *const axis_words[] = {"tp", "cp", "ep", "dp", "pp"};
-
-/* Place of each of axis_words in an order, innermost 0; false where it is no order of them. */
-static bool read_order(const char *order, int place[5])
-{
-    int seen[5] = {0};
-    int n = 0;
-    for (const char *at = order; *at;) {
-        const size_t bytes = strcspn(at, "-");
-        for (int i = 0; i < 5; i++)
-            if (bytes == 2 && memcmp(at, axis_words[i], 2) == 0) {
-                seen[i]++;
-                place[i] = n;
-            }
-        n++;
-        at += bytes + (at[bytes] == '-');
-    }
-    for (int i = 0; i < 5; i++)
-        if (seen[i] != 1 || n != 5)
-            return false;
-    return true;
-}
-
 static bool find_order(const ech_legal_query *q, ech_text *words)
 {
-    int place[5];
-    if (!q->order || read_order(q->order, place))
+    ech_axis order[4];
+    if (!q->order || ech_order_read(q->order, order))
         return false;
     ech_text_add(words, "'%.40s' is no order of tp, cp, ep, dp and pp, each once", q->order);
     return true;
@@ -125,7 +100,7 @@ static bool find_order(const ech_legal_query *q, ech_text *words)
 static void near_order(const ech_legal_query *q, ech_near *out)
 {
     (void)q;
-    out->word = "tp-cp-ep-dp-pp";
+    out->word = ECH_ORDER_DEFAULT;
 }
 
 static bool find_tree(const ech_legal_query *q, ech_text *words)
@@ -145,24 +120,23 @@ static bool find_tree(const ech_legal_query *q, ech_text *words)
 
 /* --- nodes --- */
 
-/* How far apart the members of an axis (place in axis_words) lie; ep folds into the others. */
-static int64_t stride_of(const ech_legal_query *q, int axis)
+/* How far apart the members of an axis lie; 0: not known. */
+static int64_t stride_of(const ech_legal_query *q, ech_axis axis)
 {
-    const int64_t degree[5] = {q->tp, q->cp, 1, q->dp ? q->dp : 1, q->pp};
-    int place[5];
-    int64_t stride = 1;
-    if (!read_order(q->order ? q->order : "tp-cp-ep-dp-pp", place))
+    ech_axis order[4];
+    int degree[ECH_N_AXES] = {0};
+    if (!ech_legal_ranks(ech_legal_replica(q), q->dp ? q->dp : 1) ||
+        !ech_order_read(q->order ? q->order : ECH_ORDER_DEFAULT, order))
         return 0;
-    for (int i = 0; i < 5; i++)
-        if (place[i] < place[axis])
-            stride = ech_legal_ranks(stride, degree[i]);
-    return stride;
+    degree[ECH_AXIS_TP] = (int)q->tp;
+    degree[ECH_AXIS_CP] = (int)q->cp;
+    degree[ECH_AXIS_DP] = (int)(q->dp ? q->dp : 1);
+    degree[ECH_AXIS_PP] = (int)q->pp;
+    return ech_order_stride(order, 4, degree, axis);
 }
 
-enum { TP, CP, EP, DP, PP };
-
 /* Do groups of `degree` along an axis leave their node? */
-static bool leaves_node(const ech_legal_query *q, int axis, int64_t degree)
+static bool leaves_node(const ech_legal_query *q, ech_axis axis, int64_t degree)
 {
     const int node_ranks = q->n_nodes > 1 ? ech_node_ranks(q->node, q->n_nodes) : 0;
     const int64_t span = ech_legal_ranks(stride_of(q, axis), degree);
@@ -274,7 +248,7 @@ static void near_unequal(const ech_legal_query *q, ech_near *out)
 
 static bool find_tp_over_nodes(const ech_legal_query *q, ech_text *words)
 {
-    if (!leaves_node(q, TP, q->tp))
+    if (!leaves_node(q, ECH_AXIS_TP, q->tp))
         return false;
     ech_text_add(words,
                  "tp %lld on nodes of %d ranks: activations of every layer cross between nodes",
@@ -284,7 +258,7 @@ static bool find_tp_over_nodes(const ech_legal_query *q, ech_text *words)
 
 static void near_tp_on_node(const ech_legal_query *q, ech_near *out)
 {
-    const int64_t stride = stride_of(q, TP);
+    const int64_t stride = stride_of(q, ECH_AXIS_TP);
     const int64_t room = ech_node_ranks(q->node, q->n_nodes);
     if (stride && room % stride == 0)
         *out = ech_near_divisors(ech_legal_tp_divides(q, room / stride), q->tp);
@@ -292,7 +266,7 @@ static void near_tp_on_node(const ech_legal_query *q, ech_near *out)
 
 static bool find_gather_over_nodes(const ech_legal_query *q, ech_text *words)
 {
-    if (q->zero_stage < 3 || !q->dp || !leaves_node(q, DP, ech_legal_group(q)))
+    if (q->zero_stage < 3 || !q->dp || !leaves_node(q, ECH_AXIS_DP, ech_legal_group(q)))
         return false;
     ech_text_add(words,
                  "parameters are gathered over %lld ranks on nodes of %d: each layer's cross "
@@ -304,7 +278,7 @@ static bool find_gather_over_nodes(const ech_legal_query *q, ech_text *words)
 
 static void near_group_on_node(const ech_legal_query *q, ech_near *out)
 {
-    const int64_t stride = stride_of(q, DP);
+    const int64_t stride = stride_of(q, ECH_AXIS_DP);
     const int64_t room = ech_node_ranks(q->node, q->n_nodes);
     if (stride && room % stride == 0 && room / stride > 1)
         *out = ech_near_divisors(ech_gcd(q->dp, room / stride), ech_legal_group(q));

@@ -2,8 +2,6 @@
 
 #include "layout/shard.h"
 
-#include <string.h>
-
 enum { MAX_FACTORS = 31 };
 
 static const char *compute_name(ech_compute compute)
@@ -57,19 +55,6 @@ ech_legal_query ech_config_legal_query(const ech_config *cfg, int ranks)
     };
 }
 
-/* "tp-cp-ep-dp-pp" without ep, which folds into the others. */
-static void read_order(const char *words, ech_axis order[4])
-{
-    int n = 0;
-    for (const char *at = words; *at && n < 4; at += strcspn(at, "-"), at += *at == '-')
-        for (int a = 0; a < ECH_N_AXES; a++) {
-            const size_t bytes = strlen(ech_axis_name((ech_axis)a));
-            if (a != ECH_AXIS_EP && bytes == strcspn(at, "-") &&
-                memcmp(at, ech_axis_name((ech_axis)a), bytes) == 0)
-                order[n++] = (ech_axis)a;
-        }
-}
-
 ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_layout *out)
 {
     int factor[MAX_FACTORS];
@@ -91,7 +76,8 @@ ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_lay
         .n_tree = tree->n,
         .node_ranks = node_ranks,
     };
-    read_order(l->order, spec.order);
+    ECH_CHECK(ech_order_read(l->order, spec.order), ECH_E_CONFIG, "'%s' is no order of axes",
+              l->order);
     return ech_layout_make(&spec, out);
 }
 

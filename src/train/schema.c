@@ -1,5 +1,7 @@
 #include "train/schema.h"
 
+#include "layout/layout.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -101,7 +103,7 @@ static const ech_option rows[] = {
      "tensor parallelism of experts"},
     {"layout.dp", ECH_OPTION_INT_AUTO, AT(layout.dp), "auto", "ranks", "1..1000000", NULL,
      "data parallelism; auto: ranks / (tp cp pp), and must match if given"},
-    {"layout.order", ECH_OPTION_WORD, AT(layout.order), "tp-cp-ep-dp-pp", "", NULL, NULL,
+    {"layout.order", ECH_OPTION_WORD, AT(layout.order), ECH_ORDER_DEFAULT, "", NULL, NULL,
      "order of the axes over the ranks, fastest first: any order of these five; ep folds into the "
      "others and has no place of its own"},
     {"layout.sequence_parallel", ECH_OPTION_BOOL, AT(layout.sequence_parallel), "false", "", NULL,

@@ -57,6 +57,32 @@ static void test_coordinates_by_hand(void **state)
     assert_int_equal(c[ECH_AXIS_WORLD], 9);
 }
 
+static void test_orders(void **state)
+{
+    static const struct {
+        const char *words;
+        ech_axis want[4];
+    } rows[] = {
+        {ECH_ORDER_DEFAULT, {ECH_AXIS_TP, ECH_AXIS_CP, ECH_AXIS_DP, ECH_AXIS_PP}},
+        {"ep-pp-dp-cp-tp", {ECH_AXIS_PP, ECH_AXIS_DP, ECH_AXIS_CP, ECH_AXIS_TP}},
+        {"dp-tp-pp-cp-ep", {ECH_AXIS_DP, ECH_AXIS_TP, ECH_AXIS_PP, ECH_AXIS_CP}},
+    };
+    static const int degree[ECH_N_AXES] = {
+        [ECH_AXIS_TP] = 2, [ECH_AXIS_CP] = 3, [ECH_AXIS_DP] = 5, [ECH_AXIS_PP] = 7};
+    ech_axis order[4] = {ECH_AXIS_WORLD};
+    (void)state;
+    assert_false(ech_order_read("tp-cp-dp-pp", order));
+    assert_int_equal(order[0], ECH_AXIS_WORLD); /* unchanged */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_true(ech_order_read(rows[i].words, order));
+        assert_memory_equal(order, rows[i].want, sizeof order);
+    }
+    assert_int_equal(ech_order_stride(order, 4, degree, ECH_AXIS_DP), 1);
+    assert_int_equal(ech_order_stride(order, 4, degree, ECH_AXIS_TP), 5);
+    assert_int_equal(ech_order_stride(order, 4, degree, ECH_AXIS_PP), 5 * 2);
+    assert_int_equal(ech_order_stride(order, 4, degree, ECH_AXIS_CP), 5 * 2 * 7);
+}
+
 static void test_groups_by_hand(void **state)
 {
     const ech_layout l = mesh(2, 1, 3, 2);
@@ -236,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_axis_names),
         cmocka_unit_test(test_data_parallel),
         cmocka_unit_test(test_coordinates_by_hand),
+        cmocka_unit_test(test_orders),
         cmocka_unit_test(test_groups_by_hand),
         cmocka_unit_test(test_groups_deal_out_the_world),
         cmocka_unit_test(test_neighbours_on_a_node),

@@ -170,6 +170,10 @@ static void test_mesh(void **state)
                                       "tp-cp-ep-dp-dp",
                                       "tp-cp-ep-dp-pp-tp",
                                       "tp-cp-ep-dp-xx",
+                                      "tp-cp-ep-dp-pp-",
+                                      "-tp-cp-ep-dp-pp",
+                                      "tp--cp-ep-dp-pp",
+                                      "tp-cp-ep-dp-hsdp",
                                       "tp cp ep dp pp"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         q = with(2, 3);
