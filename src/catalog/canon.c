@@ -113,7 +113,7 @@ static void list_head(const ech_model *m, unit_list *u)
 /* Append one unit to the canon, without gaps. */
 static ech_status append_unit(ech_canon *c, const ech_model *m, int unit, const unit_list *u)
 {
-    const int layer = unit == 0 || unit == c->n_units - 1 ? -1 : unit - 1;
+    const int layer = ech_canon_unit_kind(c, unit) == ECH_UNIT_LAYER ? unit - 1 : -1;
     c->unit_first[unit] = c->n_params;
     c->unit_offset[unit] = c->elems;
     for (int i = 0; i < u->n; i++) {
@@ -220,10 +220,24 @@ void ech_canon_fini(ech_canon *c)
     memset(c, 0, sizeof *c);
 }
 
+ech_unit_kind ech_canon_unit_kind(const ech_canon *c, int unit)
+{
+    if (unit == 0)
+        return ECH_UNIT_EMBEDDING;
+    return unit == c->n_units - 1 ? ECH_UNIT_HEAD : ECH_UNIT_LAYER;
+}
+
+int ech_canon_first_unit(const ech_canon *c, ech_unit_kind kind)
+{
+    return kind == ECH_UNIT_HEAD ? c->n_units - 1 : (int)kind;
+}
+
 const ech_param *ech_canon_find(const ech_canon *c, ech_param_kind kind, int layer)
 {
     const bool is_head = kind >= ECH_PARAM_FINAL_NORM;
-    const int unit = layer >= 0 ? layer + 1 : (is_head ? c->n_units - 1 : 0);
+    const int unit = layer >= 0
+                         ? layer + 1
+                         : ech_canon_first_unit(c, is_head ? ECH_UNIT_HEAD : ECH_UNIT_EMBEDDING);
     if (unit >= c->n_units)
         return NULL;
     for (int i = c->unit_first[unit]; i < c->unit_first[unit + 1]; i++)

@@ -48,6 +48,14 @@ typedef enum ech_param_kind {
     ECH_N_PARAM_KINDS
 } ech_param_kind;
 
+/** Kinds of units: all units of a kind have the same tensors in the same order. */
+typedef enum ech_unit_kind {
+    ECH_UNIT_EMBEDDING,
+    ECH_UNIT_LAYER,
+    ECH_UNIT_HEAD,
+    ECH_N_UNIT_KINDS
+} ech_unit_kind;
+
 /** What a parameter starts as. */
 typedef enum ech_init { ECH_INIT_NORMAL, ECH_INIT_ZERO, ECH_INIT_ONE } ech_init;
 
@@ -90,6 +98,12 @@ ECH_MUST_USE ech_status ech_canon_create(const ech_model *m, ech_canon *out);
 
 /** Release and zero. */
 void ech_canon_fini(ech_canon *c);
+
+/** Kind of a unit, 0 .. n_units - 1. */
+ech_unit_kind ech_canon_unit_kind(const ech_canon *c, int unit);
+
+/** First unit of a kind. */
+int ech_canon_first_unit(const ech_canon *c, ech_unit_kind kind);
 
 /** Parameter of a kind in a layer (-1 for embedding and head units), or NULL. */
 const ech_param *ech_canon_find(const ech_canon *c, ech_param_kind kind, int layer);

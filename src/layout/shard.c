@@ -83,11 +83,11 @@ static void lay_out_part(ech_shard_plan *plan, ech_shard_unit *u, ech_part part)
     out->elems = out->shard * plan->shards;
 }
 
-static void lay_out_unit(const ech_shard_spec *s, ech_shard_plan *plan, int kind)
+static void lay_out_unit(const ech_shard_spec *s, ech_shard_plan *plan, ech_unit_kind kind)
 {
     const ech_canon *c = s->canon;
     ech_shard_unit *u = &plan->unit[kind];
-    const int unit = kind == 2 ? c->n_units - 1 : kind;
+    const int unit = ech_canon_first_unit(c, kind);
     u->first = plan->n_params;
     for (int i = c->unit_first[unit]; i < c->unit_first[unit + 1]; i++) {
         const ech_param *from = &c->param[i];
@@ -115,8 +115,8 @@ ech_status ech_shard_plan_make(const ech_shard_spec *s, ech_shard_plan *out)
               s->model->name);
     ECH_CHECK(s->shards >= 1, ECH_E_ILLEGAL, "state in %d flat ranges", s->shards);
     plan.heads = ech_shard_heads(s->model->heads, s->model->kv_heads, s->tp);
-    for (int k = 0; k < 3; k++)
-        lay_out_unit(s, &plan, k);
+    for (int k = 0; k < ECH_N_UNIT_KINDS; k++)
+        lay_out_unit(s, &plan, (ech_unit_kind)k);
     for (int part = 0; part < ECH_N_PARTS; part++)
         plan.elems[part] = ech_shard_unit_offset(&plan, s->canon->n_units, (ech_part)part);
     *out = plan;
@@ -125,15 +125,16 @@ ech_status ech_shard_plan_make(const ech_shard_spec *s, ech_shard_plan *out)
 
 const ech_shard_unit *ech_shard_unit_of(const ech_shard_plan *plan, int u)
 {
-    return &plan->unit[u == 0 ? 0 : u == plan->canon->n_units - 1 ? 2 : 1];
+    return &plan->unit[ech_canon_unit_kind(plan->canon, u)];
 }
 
 int64_t ech_shard_unit_offset(const ech_shard_plan *plan, int u, ech_part part)
 {
     const int n = plan->canon->n_units;
     const int64_t layers = u < 1 ? 0 : u < n ? u - 1 : n - 2;
-    return (u > 0 ? plan->unit[0].part[part].elems : 0) + layers * plan->unit[1].part[part].elems +
-           (u == n ? plan->unit[2].part[part].elems : 0);
+    return (u > 0 ? plan->unit[ECH_UNIT_EMBEDDING].part[part].elems : 0) +
+           layers * plan->unit[ECH_UNIT_LAYER].part[part].elems +
+           (u == n ? plan->unit[ECH_UNIT_HEAD].part[part].elems : 0);
 }
 
 const ech_shard_param *ech_shard_find(const ech_shard_plan *plan, ech_param_kind kind)

@@ -75,7 +75,7 @@ typedef struct ech_shard_plan {
     const ech_canon *canon; /**< borrowed */
     int tp, shards;         /**< flat ranges of a part: the degree of dp, or 1 */
     ech_head_split heads;
-    ech_shard_unit unit[3]; /**< embedding, layer, head */
+    ech_shard_unit unit[ECH_N_UNIT_KINDS];
     ech_shard_param param[ECH_N_PARAM_KINDS];
     int n_params;
     int64_t elems[ECH_N_PARTS]; /**< of all units: a rank's local model */

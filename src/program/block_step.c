@@ -211,11 +211,6 @@ static void set_copies(const ech_block_spec *s, ech_op *op, int at, ech_param_ki
     op->attr[at + 3] = ech_expr_const(2 * (period / (s->plan->heads.per_group + 2)));
 }
 
-static bool is_layer(const ech_block_spec *s, int unit)
-{
-    return unit > 0 && unit < s->canon->n_units - 1;
-}
-
 ech_status ech_block_norm(const ech_block_spec *s, int unit, ech_block *out)
 {
     ech_builder b;
@@ -232,7 +227,7 @@ ech_status ech_block_norm(const ech_block_spec *s, int unit, ech_block *out)
                      is_cut && has_sum(s, SUM_COPIES) ? exact_sum(&b, SUM_COPIES, false, false)
                                                       : ech_absent());
         op->attr[0] = ech_share_first(&b, unit, part);
-        if (is_cut && is_layer(s, unit)) {
+        if (is_cut && ech_canon_unit_kind(s->canon, unit) == ECH_UNIT_LAYER) {
             set_copies(s, op, 1, ECH_PARAM_QKV);
             set_copies(s, op, 5, ECH_PARAM_QKV_BIAS);
         }
@@ -305,13 +300,10 @@ static void emit_update(ech_builder *b, int unit, ech_part part)
 
 ech_status ech_block_update(const ech_block_spec *s, int unit, ech_block *out)
 {
+    static const char *const names[ECH_N_UNIT_KINDS] = {"embedding", "layer", "head"};
     ech_builder b;
     const ech_shard_unit *u = ech_shard_unit_of(s->plan, unit);
-    ech_builder_init(&b, s,
-                     unit == 0           ? "embedding"
-                     : is_layer(s, unit) ? "layer"
-                                         : "head",
-                     ECH_ROLE_UPDATE);
+    ech_builder_init(&b, s, names[ech_canon_unit_kind(s->canon, unit)], ECH_ROLE_UPDATE);
     for (int part = 0; part < ECH_N_PARTS; part++)
         if (u->part[part].elems)
             emit_update(&b, unit, (ech_part)part);

@@ -113,21 +113,14 @@ int64_t ech_ckpt_hold_place(const ech_ckpt_hold *h, int64_t i)
 
 /* --- spans --- */
 
-/* The unit of the model whose tensors stand in the plan for those of unit u. */
-static int planned_unit(const ech_canon *c, int u)
-{
-    return u == 0 || u == c->n_units - 1 ? u : 1;
-}
-
 bool ech_ckpt_span_slice(const ech_ckpt_span *s, int i, ech_ckpt_slice *out)
 {
-    const ech_canon *c = s->plan->canon;
     const ech_shard_unit *u = ech_shard_unit_of(s->plan, s->unit);
     if (i >= u->n)
         return false;
     const ech_shard_param *p = &s->plan->param[u->first + i];
     *out = (ech_ckpt_slice){.p = p, .shift = s->first - p->offset};
-    out->tensor = c->unit_first[s->unit] + p->param - c->unit_first[planned_unit(c, s->unit)];
+    out->tensor = s->plan->canon->unit_first[s->unit] + i; /* like units: the same order */
     if (p->part != s->part)
         return true;
     out->begin = smaller(larger(out->shift, 0), p->elems);

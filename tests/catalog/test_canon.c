@@ -26,6 +26,23 @@ static ech_model tiny(ech_arch arch)
     return m;
 }
 
+/* A unit's kind is told by the first of its tensors; the first unit of a kind comes before its
+ * like. */
+static void assert_kinds(const ech_canon *c)
+{
+    static const ech_param_kind begins[ECH_N_UNIT_KINDS] = {
+        ECH_PARAM_TOKEN_EMBED, ECH_PARAM_ATTN_NORM, ECH_PARAM_FINAL_NORM};
+    int first[ECH_N_UNIT_KINDS] = {-1, -1, -1};
+    for (int u = 0; u < c->n_units; u++) {
+        const ech_unit_kind kind = ech_canon_unit_kind(c, u);
+        assert_int_equal(c->param[c->unit_first[u]].kind, begins[kind]);
+        if (first[kind] < 0)
+            first[kind] = u;
+    }
+    for (int k = 0; k < ECH_N_UNIT_KINDS; k++)
+        assert_int_equal(ech_canon_first_unit(c, (ech_unit_kind)k), first[k]);
+}
+
 /* Every unit is flat and without gaps, offsets run on, elems is the product of the dimensions. */
 static void assert_is_gapless(const ech_canon *c)
 {
@@ -49,6 +66,7 @@ static void assert_is_gapless(const ech_canon *c)
     }
     assert_int_equal(c->elems, offset);
     assert_int_equal(c->unit_first[c->n_units], c->n_params);
+    assert_kinds(c);
 }
 
 static void gpt2_counts(void **state)
