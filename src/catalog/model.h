@@ -155,7 +155,7 @@ void ech_model_validate_seq(const ech_model *m, int64_t seq, ech_findings *findi
 /** Has layer (0..layers-1) experts in place of the dense MLP. */
 bool ech_model_is_sparse(const ech_model *m, int64_t layer);
 
-/** Exact counts: the sum over ech_model_each_tensor (catalog/tensors.h).
+/** Exact counts: the sums of all units' tensors (ech_tensors_sum, catalog/tensors.h).
  *  @return ECH_OK | ECH_E_ILLEGAL when a count leaves 64 bits, *out unchanged */
 ECH_MUST_USE ech_status ech_model_count(const ech_model *m, ech_param_count *out);
 

@@ -30,7 +30,7 @@ void ech_builder_init(ech_builder *b, const ech_block_spec *spec, const char *wh
 
 /** Pack WORK, check every op's shape and hand the block over; on failure nothing is left to free.
  *  @param b    not to be used again
- *  @param out  set on success; owned by the caller, ech_block_fini
+ *  @param out  set on success; owned by the caller: ech_program_add_block takes it, or free its op
  *  @return ECH_OK | the first failure: ECH_E_NOMEM | ECH_E_PROOF (a shape) */
 ECH_MUST_USE ech_status ech_builder_finish(ech_builder *b, ech_block *out);
 
