@@ -89,7 +89,7 @@ static ech_status backward_block(compiler *c, int block, int unit, int micro, in
 {
     const kept_slots *kp = &c->kept[micro];
     ech_item it = ech_item_make(block, c->segment);
-    it.layer = compile_unit_kind(c, unit) == 1 ? unit - 1 : -1;
+    it.layer = ech_canon_unit_kind(c->spec.block.canon, unit) == ECH_UNIT_LAYER ? unit - 1 : -1;
     it.micro = micro;
     ECH_TRY(compile_bind_model(c, &it, unit));
     it.bind[ECH_REGION_IN] = (ech_view){kp->x[k], 0};
@@ -114,7 +114,7 @@ static ech_status backward_embedding(compiler *c, int micro, int d)
 static ech_status backward_unit(compiler *c, int micro, int unit)
 {
     const int l = unit - 1;
-    const bool is_head = compile_unit_kind(c, unit) == 2;
+    const bool is_head = ech_canon_unit_kind(c->spec.block.canon, unit) == ECH_UNIT_HEAD;
     int *d = &c->kept[micro].d;
     ECH_TRY(compile_open_grads(c, unit, micro));
     if (is_head && c->spec.block.model->tie_embeddings)
@@ -181,14 +181,14 @@ static ech_status end_tokens(compiler *c, int *all_tokens)
 static ech_status unit_item(compiler *c, int unit, int ids[UNIT_KINDS],
                             ech_status (*make)(const ech_block_spec *, int, ech_block *))
 {
-    const int kind = compile_unit_kind(c, unit);
+    const int kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     if (ids[kind] < 0) {
         ech_block block;
         ECH_TRY(make(&c->spec.block, unit, &block));
         ECH_TRY(ech_program_add_block(c->p, &block, &ids[kind]));
     }
     ech_item it = ech_item_make(ids[kind], c->segment);
-    it.layer = kind == 1 ? unit - 1 : -1;
+    it.layer = kind == ECH_UNIT_LAYER ? unit - 1 : -1;
     ECH_TRY(compile_bind_state(c, &it, unit));
     it.bind[ECH_REGION_OUT] = (ech_view){c->slots->norm, 0};
     return compile_add_item(c, &it);

@@ -80,7 +80,7 @@ ech_status compile_plan_gathers(compiler *c)
 
 static ech_status gather_block(compiler *c, int unit, ech_part part, bool is_wait, int *id)
 {
-    const int kind = compile_unit_kind(c, unit);
+    const int kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     int *cached = &c->b.gather[kind][part][is_wait];
     if (*cached < 0) {
         ech_block block;
@@ -101,7 +101,8 @@ static ech_status start_part(compiler *c, gathering *g, ech_part part)
     ech_item it = ech_item_make(-1, c->segment);
     ECH_TRY(gather_block(c, g->unit, part, false, &it.block));
     ECH_TRY(gather_block(c, g->unit, part, true, &wait));
-    it.layer = compile_unit_kind(c, g->unit) == 1 ? g->unit - 1 : -1;
+    it.layer =
+        ech_canon_unit_kind(c->spec.block.canon, g->unit) == ECH_UNIT_LAYER ? g->unit - 1 : -1;
     it.bind[ECH_REGION_SHARD] = compile_in_slab(c, c->slots->params[part], g->unit, part, true);
     it.bind[ech_region_of_part(ECH_REGION_PARAM, part)] =
         (ech_view){g->slot, compile_unit_offset(c, g->unit, part)};

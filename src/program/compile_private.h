@@ -112,7 +112,6 @@ ech_view compile_in_slab(const compiler *c, int slot, int unit, ech_part part, b
 size_t compile_unit_offset(const compiler *c, int unit, ech_part part);
 ech_status compile_add_item(compiler *c, const ech_item *it);
 size_t compile_needs(const compiler *c, int block, ech_region region);
-int compile_unit_kind(const compiler *c, int unit);
 /** The lowest request that is not in use. */
 ech_status compile_take_request(compiler *c, int *request);
 void compile_give_request(compiler *c, int request);

@@ -36,7 +36,7 @@ static int64_t elems_of(const compiler *c, const transfer *t)
 
 static int *cached_block(compiler *c, const transfer *t, bool is_wait)
 {
-    const int kind = compile_unit_kind(c, t->lo);
+    const int kind = ech_canon_unit_kind(c->spec.block.canon, t->lo);
     switch (t->kind) {
     case MOVE_SCATTER:
         return &c->b.scatter[kind][t->part][is_wait];
@@ -127,7 +127,9 @@ static ech_status push(compiler *c, transfer *t)
     ech_item it = ech_item_make(-1, c->segment);
     ECH_TRY(block_of(c, t, false, &it.block));
     ECH_TRY(block_of(c, t, true, &wait));
-    it.layer = t->lo == t->hi && compile_unit_kind(c, t->lo) == 1 ? t->lo - 1 : -1;
+    it.layer = t->lo == t->hi && ech_canon_unit_kind(c->spec.block.canon, t->lo) == ECH_UNIT_LAYER
+                   ? t->lo - 1
+                   : -1;
     ECH_TRY(bind(c, t, &it));
     ECH_TRY(compile_take_request(c, &it.request));
     ECH_TRY(compile_add_item(c, &it));
@@ -140,7 +142,7 @@ static ech_status push(compiler *c, transfer *t)
 
 static ech_status add_landed(compiler *c, const transfer *t)
 {
-    const int kind = compile_unit_kind(c, t->lo);
+    const int kind = ech_canon_unit_kind(c->spec.block.canon, t->lo);
     int *id = &c->b.add[kind][t->part];
     if (*id < 0) {
         ech_block block;
@@ -202,7 +204,7 @@ ech_status compile_await_all(compiler *c)
 
 ech_status compile_open_grads(compiler *c, int unit, int micro)
 {
-    const int kind = compile_unit_kind(c, unit);
+    const int kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     int *id = &c->b.zero[kind];
     if (!c->spec.block.form.shards_grads || c->whole_grads[unit] >= 0)
         return ECH_OK;
@@ -215,7 +217,7 @@ ech_status compile_open_grads(compiler *c, int unit, int micro)
         ECH_TRY(ech_program_add_block(c->p, &block, id));
     }
     ech_item it = ech_item_make(*id, c->segment);
-    it.layer = kind == 1 ? unit - 1 : -1;
+    it.layer = kind == ECH_UNIT_LAYER ? unit - 1 : -1;
     it.micro = micro;
     for (int part = 0; part < ECH_N_PARTS; part++)
         it.bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)part)] =
@@ -226,7 +228,8 @@ ech_status compile_open_grads(compiler *c, int unit, int micro)
 /* Copies of key/value heads first: flat ranges over dp do not keep them together. */
 static ech_status sum_shared_heads(compiler *c, int unit, int micro)
 {
-    if (c->spec.block.layout.degree[ECH_AXIS_KV] == 1 || compile_unit_kind(c, unit) != 1)
+    if (c->spec.block.layout.degree[ECH_AXIS_KV] == 1 ||
+        ech_canon_unit_kind(c->spec.block.canon, unit) != ECH_UNIT_LAYER)
         return ECH_OK;
     if (c->b.kv_sum < 0) {
         ech_block block;

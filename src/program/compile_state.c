@@ -131,11 +131,6 @@ size_t compile_needs(const compiler *c, int block, ech_region region)
     return c->p->block[block].region_bytes[region];
 }
 
-int compile_unit_kind(const compiler *c, int unit)
-{
-    return unit == 0 ? 0 : unit == c->spec.block.canon->n_units - 1 ? 2 : 1;
-}
-
 ech_view compile_in_slab(const compiler *c, int slot, int unit, ech_part part, bool is_shares)
 {
     const int64_t elems =
