@@ -94,6 +94,23 @@ static bool is_printable(const char *at, size_t bytes)
     return true;
 }
 
+/* "HOST:N", which is MPICH's form; two colons and more are an address (IPv6). */
+static bool refuse_colon(const reading *r, const char *at, size_t name)
+{
+    int slots = 0;
+    const char *colon = memchr(at, ':', name);
+    const char *count = colon ? colon + 1 : NULL;
+    const size_t bytes = count ? (size_t)(at + name - count) : 0;
+    if (!colon || memchr(count, ':', bytes))
+        return false;
+    const bool has_count = read_count(count, bytes, &slots);
+    ech_findings_add(r->findings, "%s:%d: '%.*s' is no host's name; wanted %.*s slots=%.*s",
+                     r->path, r->line, (int)(name < 80 ? name : 80), at,
+                     (int)(colon - at < 80 ? colon - at : 80), at, has_count ? (int)bytes : 1,
+                     has_count ? count : "N");
+    return true;
+}
+
 static bool read_line(const reading *r, const char *at, const char *end, host_line *line)
 {
     const size_t name = word(at, end);
@@ -102,6 +119,8 @@ static bool read_line(const reading *r, const char *at, const char *end, host_li
         refuse(r, at, name ? name : 1, "stands where a host's name should; wanted HOST slots=N");
         return false;
     }
+    if (refuse_colon(r, at, name))
+        return false;
     if (!is_printable(at, name)) {
         ech_findings_add(r->findings,
                          "%s:%d: a host's name with bytes that none has; wanted HOST "

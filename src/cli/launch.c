@@ -102,7 +102,8 @@ bool ech_launch_is_checked(void)
 
 void ech_launch_say_started(void)
 {
-    if (ech_launch_detect().rank == 0)
+    /* ranks of another host report there, so the first of each host does */
+    if (ech_launch_detect().rank == 0 || ech_launch_detect().local_rank == 0)
         write_report("started", "");
 }
 
@@ -168,7 +169,6 @@ typedef struct mpirun_command {
     char ranks[16];
     char hosts[MAX_PATH_BYTES]; /* file of the hosts, in the status folder */
     bool is_open_mpi;
-    bool has_hosts;
     const char *arg[MAX_MPIRUN_ARGS]; /* of mpirun itself */
     int n_args;
 } mpirun_command;
@@ -218,8 +218,7 @@ static ech_status build_command(const ech_launch_request *request, mpirun_comman
 static ech_status add_hosts(const ech_launch_request *request, const char *dir, mpirun_command *m)
 {
     ech_text text = {0};
-    m->has_hosts = request->hosts != NULL;
-    if (!m->has_hosts)
+    if (!request->hosts)
         return ECH_OK;
     ech_hostfile_print(request->hosts, m->is_open_mpi, &text);
     ech_status st = ech_path_join(dir, "hosts", m->hosts, sizeof m->hosts);
@@ -296,20 +295,40 @@ static int wait_for_job(pid_t pid, const sigset_t *signals, int *n_requests)
     }
 }
 
-/* One exit status out of what the ranks reported and what mpirun returned. */
-static int judge(const job_report *report, int status, int n_requests, const mpirun_command *m)
+/* Nobody reported.  Where a host cannot be reached no rank was started; where rank 0 would be on this
+ * host, it would have said so. */
+static bool has_never_begun(const ech_hostfile *hosts, const char **unreached)
 {
-    const bool is_local = !m->has_hosts; /* else rank 0 may report on another host */
+    *unreached = hosts ? ech_launch_find_unreached(hosts) : NULL;
+    return !hosts || *unreached || ech_launch_is_this_host(hosts->host[0].name);
+}
+
+static int say_never_begun(const mpirun_command *m, int code, const char *unreached)
+{
+    if (unreached)
+        (void)fprintf(
+            stderr,
+            "echelon: error: no rank started; host %s could not be reached: %s ended with "
+            "status %d, and 'ssh %s true' fails\n",
+            unreached, m->path, code, unreached);
+    else
+        (void)fprintf(stderr, "echelon: error: no rank came up: %s ended with status %d\n", m->path,
+                      code);
+    return ech_status_exit_code(ECH_E_ENV);
+}
+
+/* One exit status out of what the ranks reported and what mpirun returned. */
+static int judge(const job_report *report, int status, int n_requests, const mpirun_command *m,
+                 const ech_hostfile *hosts)
+{
+    const char *unreached = NULL;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (report->first_code != 0)
         return report->first_code;
-    if (code == 0 && (report->is_started || !is_local))
+    if (code == 0 && (report->is_started || hosts)) /* rank 0 may report on another host */
         return 0;
-    if (!report->is_started && is_local) {
-        (void)fprintf(stderr, "echelon: error: no rank came up: %s ended with status %d\n", m->path,
-                      code);
-        return ech_status_exit_code(ECH_E_ENV);
-    }
+    if (!report->is_started && !(hosts && n_requests) && has_never_begun(hosts, &unreached))
+        return say_never_begun(m, code, unreached);
     (void)fprintf(stderr, "echelon: error: a rank died without a word%s: %s ended with status %d\n",
                   n_requests ? " after a request to stop" : "", m->path, code);
     return ech_status_exit_code(ECH_E_FAILED);
@@ -349,6 +368,6 @@ ech_status ech_launch_run(const ech_launch_request *request, int *exit_code)
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     const job_report report = collect_reports(dir);
     ECH_CHECK(pid > 0, ECH_E_ENV, "no process for mpirun: %s", strerror(errno));
-    *exit_code = judge(&report, status, n_requests, &m);
+    *exit_code = judge(&report, status, n_requests, &m, request->hosts);
     return ECH_OK;
 }

@@ -54,11 +54,21 @@ typedef struct ech_launch_request {
  *  SIGTERM.
  *  @param request    borrowed
  *  @param exit_code  out: exit status of the job: that of the rank that failed first; 4 where no
- *                    rank came up; 1 where a rank died without a word
+ *                    rank came up (with the host that cannot be reached, if there is one); 1 where
+ *                    a rank died without a word
  *  @return ECH_OK     the job ran or mpirun could not start it (said on stderr); *exit_code is set
  *        | ECH_E_ENV  there is no mpirun
  *        | ECH_E_IO | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_launch_run(const ech_launch_request *request, int *exit_code);
+
+/** Is this the name of the host that this process runs on. */
+bool ech_launch_is_this_host(const char *name);
+
+/** The first host with ranks that ssh does not reach, or NULL.  Blocking: up to some five seconds a
+ *  host that does not answer.
+ *  @param hosts  borrowed, filled
+ *  @return its name, of hosts */
+const char *ech_launch_find_unreached(const ech_hostfile *hosts);
 
 /** In a rank: has `echelon --ranks N` started it, and so checked configuration and data? */
 bool ech_launch_is_checked(void);

@@ -15,6 +15,10 @@ while [[ $# -gt 0 ]]; do
     [[ $1 == --hostfile || $1 == -f ]] && { cp "$2" "$FAKE_LOG.hosts"; break; }
     shift
 done
+exit ${FAKE_EXIT:-0}
+"""
+FAKE_SSH = """#!/bin/bash
+for host; do true; [[ $host == two ]] && exit 255; done
 exit 0
 """
 
@@ -53,6 +57,8 @@ def test_bad_files(place):
             ("a slots=x\nb slots\nc slots=\n", ["hosts:1: 'slots=x'", "hosts:2: 'slots'",
                                                 "hosts:3: 'slots='"]),
             ("a slots=99999999999999999999\n", ["hosts:1:", "1..1048576"]),
+            ("localhost:4\nb:x\n", ["hosts:1: 'localhost:4' is no host's name; wanted localhost "
+                                    "slots=4", "hosts:2: 'b:x'", "wanted b slots=N"]),
             ("slots=4\n", ["hosts:1: 'slots' stands where a host's name should"]),
             ("a" * 64 + " slots=2\n", ["hosts:1:", "longer than a host's name"]),
             ("a slots=4 max_slots=3\n", ["hosts:1:", "max_slots below slots"])]:
@@ -102,6 +108,29 @@ def test_started(place):
             version="HYDRA build details:")
 
 
+def test_unreached(place):
+    """mpirun ends before any rank said a word: a host that ssh does not reach is named."""
+    os.chmod(place.path(write(place, "ssh", FAKE_SSH)), 0o755)
+    env = {**environment(place), "FAKE_EXIT": "1"}
+    for hosts, code, words in [
+            ("one slots=2\ntwo slots=2\n", 4, "no rank started; host two could not be reached"),
+            ("localhost slots=2\none slots=2\n", 4, "no rank came up"),
+            ("one slots=2\nthree slots=2\n", 1, "a rank died without a word")]:
+        write(place, "hosts", hosts)
+        run = place.echelon("train", place.config(batch={"global": 4}), "--hostfile", "hosts", env=env)
+        expect(f"{hosts!r}: exit and stdout", (run.code, run.stdout), (code, ""))
+        expect_in(f"{hosts!r}", words, run.stderr)
+    for name in ("ssh", "log", "log.hosts"):
+        os.remove(place.path(name))
+    if not has_mpi() or not shutil.which("ssh"):
+        return
+    write(place, "hosts", "no-such-host.invalid slots=2\n")
+    run = place.echelon("train", place.config(batch={"global": 2}), "--hostfile", "hosts",
+                        env=clean_environment(**MPI_KEEPS_MEMORY))
+    expect("no such host: exit", run.code, 4)
+    expect_in("no such host", "host no-such-host.invalid could not be reached", run.stderr)
+
+
 def on_hosts(place, names):
     """Ranks of one machine with a host name each."""
     script = f'n=({names}); hostname ${{n[$OMPI_COMM_WORLD_RANK]}}; shift 0; exec "$0" "$@"'
@@ -138,5 +167,6 @@ with Place() as place:
     test_bad_files(place)
     test_slots(place)
     test_started(place)
+    test_unreached(place)
     test_nodes(place)
 finish()
