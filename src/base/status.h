@@ -31,7 +31,7 @@
     X(ECH_E_NOMEM, -31, 4, "out of memory")                                                        \
     X(ECH_E_ENV, -32, 4, "the environment lacks something")                                        \
     X(ECH_E_COMM, -33, 4, "communication failed")                                                  \
-    X(ECH_E_TIMEOUT, -34, 4, "a peer did not answer in time")
+    X(ECH_E_TIMEOUT, -34, 1, "a peer did not answer in time")
 
 typedef enum ech_status {
 #define ECH_STATUS_ENUM(name, value, exit_code, text) name = (value),

@@ -15,6 +15,7 @@ static void test_names_texts_and_exit_codes(void **state)
     assert_int_equal(ech_status_exit_code(ECH_E_PARSE), 2);
     assert_int_equal(ech_status_exit_code(ECH_E_INFEASIBLE), 3);
     assert_int_equal(ech_status_exit_code(ECH_E_IO), 4);
+    assert_int_equal(ech_status_exit_code(ECH_E_TIMEOUT), 1); /* the job ran, a rank hung */
     assert_int_equal(ech_status_exit_code((ech_status)-999), 1);
 }
 
