@@ -20,6 +20,8 @@ typedef struct check_options {
     ech_opt_list sets;
 } check_options;
 
+static const int64_t NOT_GIVEN = INT64_MIN;
+
 static ech_status parse(int argc, char **argv, check_options *o)
 {
     ech_opt_list words = {0};
@@ -28,13 +30,14 @@ static ech_status parse(int argc, char **argv, check_options *o)
         {"program", ECH_OPT_STRING, &o->program}, {"write-program", ECH_OPT_STRING, &o->written},
         {"json", ECH_OPT_FLAG, &o->json},         {"json-ranks", ECH_OPT_FLAG, &o->json_ranks},
     };
-    *o = (check_options){.ranks = -1}; /* not given: what the layout says */
+    *o = (check_options){.ranks = NOT_GIVEN}; /* then what the layout says */
     ech_status st = ech_opt_parse(argc, argv, opts, sizeof opts / sizeof opts[0], &words);
-    if (st >= 0 && o->program && (words.n || o->sets.n || o->ranks != -1 || o->written))
+    if (st >= 0 && o->program && (words.n || o->sets.n || o->ranks != NOT_GIVEN || o->written))
         st = ECH_RAISE(ECH_E_USAGE, "check --program FILE wants nothing else but --json: the file "
                                     "is the whole program");
     else if (st >= 0 && !o->program &&
-             (words.n != 1 || o->ranks == 0 || o->ranks < -1 || o->ranks > ECH_MAX_WORLD))
+             (words.n != 1 ||
+              (o->ranks != NOT_GIVEN && (o->ranks < 1 || o->ranks > ECH_MAX_WORLD))))
         st = ECH_RAISE(ECH_E_USAGE,
                        "check wants one configuration and --ranks 1..%d; see 'echelon help check'",
                        ECH_MAX_WORLD);

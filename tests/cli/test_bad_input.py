@@ -247,6 +247,8 @@ def test_usage(place):
             (["train", config, "--steps", "-1"], "--steps -1"),
             (["train", config, "--steps", "many"], "many"),
             (["train", config, "--ranks", "0"], "--ranks 0"),
+            (["check", config, "--ranks", "-1"], "--ranks 1.."),
+            (["check", config, "--ranks", "0"], "--ranks 1.."),
             (["train", config, "--ranks", "99999"], "1..1024"),
             (["train", config, "--transport", "self", "--ranks", "2"], "--transport self"),
             (["train", config, "--transport", "tcp", "--ranks", "2"], "self, inproc or mpi"),
