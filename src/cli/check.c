@@ -1,6 +1,7 @@
 /* echelon check: compiles every rank's program, proves it and prints what it will take. */
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/cures.h"
 #include "cli/proof_table.h"
 #include "cli/run_setup.h"
 #include "program/program_file.h"
@@ -56,11 +57,10 @@ typedef struct compiled {
     double compile_s;
 } compiled;
 
-static ech_status compile_all(const ech_config *cfg, compiled *c)
+static ech_status compile_session(ech_session_config sc, const ech_config *cfg, compiled *c)
 {
     ech_run_slots slots;
     const double t0 = ech_clock_s();
-    ech_session_config sc = ech_loop_session_config(cfg, NULL, 1, 0);
     ECH_TRY(ech_canon_create(&cfg->model, &c->canon));
     sc.compile.block.model = &cfg->model;
     sc.compile.block.canon = &c->canon;
@@ -74,6 +74,12 @@ static ech_status compile_all(const ech_config *cfg, compiled *c)
     }
     c->compile_s = ech_clock_s() - t0;
     return ECH_OK;
+}
+
+static ech_status compile_all(const ech_config *cfg, compiled *c)
+{
+    const ech_session_config sc = ech_loop_session_config(cfg, NULL, 1, 0);
+    return ech_cures_add(cfg, &sc, compile_session(sc, cfg, c));
 }
 
 static void compiled_fini(compiled *c)

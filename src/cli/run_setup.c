@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cli/cures.h"
 #include "engine/module.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.h"
@@ -378,7 +379,7 @@ static ech_status check_run(const ech_config *cfg, int ranks_here)
     const ech_run_setup setup = {.threads = 1, .memory_bytes = share_of_memory(ranks_here)};
     const ech_session_config session = ech_run_session_config(cfg, &setup);
     const char *weights = ech_weights_of_config(cfg);
-    ECH_TRY(ech_session_check(&session));
+    ECH_TRY(ech_cures_add(cfg, &session, ech_session_check(&session)));
     if (weights)
         ECH_TRY(ech_weights_check(weights, &cfg->model));
     ECH_TRY(ech_feed_open(cfg, true, &feed));

@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "cli/command.h"
+#include "cli/cures.h"
 #include "cli/launch.h"
 #include "cli/run_setup.h"
 #include "engine/virtual.h"
@@ -309,6 +310,8 @@ static ech_status prepare(process *p)
     ech_status st = ech_feed_open(&p->cfg, scans, &p->feed);
     ECH_TRY(ech_run_setup_agree_on_root(&p->setup, st));
     st = ech_session_create(&sc, p->setup.transport, p->setup.n_local, &p->session);
+    if (p->setup.n_local == p->setup.world) /* nobody waits meanwhile */
+        st = ech_cures_add(&p->cfg, &sc, st);
     ECH_TRY(ech_run_setup_agree(&p->setup, st));
     ECH_TRY(resume(p));
     ECH_TRY(start_weights(p));

@@ -1,4 +1,5 @@
 /* Placing slots in the arenas, and what follows from it: predicted memory, traffic, FLOPs. */
+#include "base/text.h"
 #include "program/pack.h"
 #include "program/program.h"
 
@@ -46,23 +47,6 @@ static ech_status place_transient(ech_program *p, ech_space space)
             p->slot[s].offset = p->state_bytes[space] + item[n++].offset;
     free(item);
     return st;
-}
-
-ech_status ech_program_place(ech_program *p, const size_t cap_bytes[ECH_N_SPACES])
-{
-    memset(p->state_bytes, 0, sizeof p->state_bytes);
-    find_lifetimes(p);
-    place_state(p);
-    for (int s = 0; s < ECH_N_SPACES; s++) {
-        ECH_TRY(place_transient(p, (ech_space)s));
-        const size_t total = p->state_bytes[s] + p->transient_bytes[s];
-        ECH_CHECK(
-            !cap_bytes || !cap_bytes[s] || total <= cap_bytes[s], ECH_E_INFEASIBLE,
-            "program '%s' needs %zu bytes of %s memory (%zu state, %zu transient), the cap is %zu",
-            p->name, total, ech_space_name((ech_space)s), p->state_bytes[s], p->transient_bytes[s],
-            cap_bytes[s]);
-    }
-    return ECH_OK;
 }
 
 /* Bytes of each class that are born with item i, or die with item i - 1, as changes[i][class]. */
@@ -115,6 +99,43 @@ ech_status ech_program_memory(const ech_program *p, ech_space space, ech_memory 
     }
     free(change);
     *out = m;
+    return ECH_OK;
+}
+
+/* What is above the cap, and by class what it is made of. */
+static ech_status refuse_size(const ech_program *p, ech_space space, size_t cap)
+{
+    ech_memory m;
+    char buf[32];
+    ech_text words = {0};
+    const size_t state = p->state_bytes[space];
+    const size_t transient = p->transient_bytes[space];
+    ECH_TRY(ech_program_memory(p, space, &m));
+    ech_text_add(&words,
+                 "program '%s' needs %zu bytes of %s memory (%zu state, %zu transient), the cap is "
+                 "%zu",
+                 p->name, state + transient, ech_space_name(space), state, transient, cap);
+    ech_text_add(&words, "\nat its fullest moment:");
+    for (int c = 0; c < ECH_N_CLASSES; c++)
+        if (m.at_peak[c])
+            ech_text_add(&words, "\n  %-12s %15zu bytes = %s", ech_class_name((ech_class)c),
+                         m.at_peak[c], ech_format_bytes((double)m.at_peak[c], buf, sizeof buf));
+    const ech_status st = ECH_RAISE(ECH_E_INFEASIBLE, "%s", ech_text_get(&words));
+    ech_text_fini(&words);
+    return st;
+}
+
+ech_status ech_program_place(ech_program *p, const size_t cap_bytes[ECH_N_SPACES])
+{
+    memset(p->state_bytes, 0, sizeof p->state_bytes);
+    find_lifetimes(p);
+    place_state(p);
+    for (int s = 0; s < ECH_N_SPACES; s++) {
+        ECH_TRY(place_transient(p, (ech_space)s));
+        const size_t total = p->state_bytes[s] + p->transient_bytes[s];
+        if (cap_bytes && cap_bytes[s] && total > cap_bytes[s])
+            return refuse_size(p, (ech_space)s, cap_bytes[s]);
+    }
     return ECH_OK;
 }
 

@@ -9,6 +9,9 @@ import subprocess
 from cli import ECHELON, clean_environment, expect, expect_in, finish
 from training import MODELS, Place, has_mpi
 
+# of a run on two ranks; the last has heads for two ranks and no more
+CURES = ["what would help first:", "layout.zero.stage 1 (now 0): ", "batch.micro 2 (now 4): ",
+         "layout.tp 2 (now 1), dp 1, on 2 ranks: ", "fits", "not enough alone"]
 OUTPUTS = ("run", "ckpt", "runs")
 
 
@@ -115,7 +118,13 @@ def test_sizes(place):
                 ["train", place.config(), "--ranks", ranks, "--set", f"batch.global={value}"],
                 ["batch.global", near])
     refused("does not fit", place, ["train", place.config(), "--set", "memory.device=100KiB"],
-            ["device memory", "102400"], code=3)
+            ["device memory", "102400", "at its fullest moment", "params ", "optimizer "], code=3)
+    config = place.config(batch={"micro": 4, "global": 8})
+    for command in (["check"], ["train", "--transport", "inproc"], ["train"] if has_mpi() else None):
+        if command:
+            refused(f"cures of {command}", place,
+                    [*command, config, "--ranks", "2", "--set", "memory.device=400KiB"],
+                    CURES, code=3)
     huge = {**MODELS["llama"], "layers": 100, "hidden": 65536, "ffn": 65536, "head_dim": 64}
     refused("more than the machine", place, ["train", place.config(model=huge)], "device memory",
             code=3)
