@@ -16,34 +16,52 @@ typedef struct check_options {
     const char *config;  /* NULL: a program from a file */
     const char *program; /* file to prove, NULL: a configuration */
     const char *written; /* file that the training program is written to, NULL: none */
-    int64_t ranks;
-    bool json, json_ranks;
+    const char *hostfile;
+    int64_t ranks; /* 0: not given */
+    bool json, json_ranks, oversubscribe;
     ech_opt_list sets;
 } check_options;
 
 static const int64_t NOT_GIVEN = INT64_MIN;
 
+static ech_status check_usage(const check_options *o, const ech_opt_list *words)
+{
+    const bool has_ranks = o->ranks != NOT_GIVEN;
+    ECH_CHECK(!o->program || !(words->n || o->sets.n || has_ranks || o->written || o->hostfile ||
+                               o->oversubscribe),
+              ECH_E_USAGE,
+              "check --program FILE wants nothing else but --json: the file is the "
+              "whole program");
+    ECH_CHECK(o->program ||
+                  (words->n == 1 && (!has_ranks || (o->ranks > 0 && o->ranks <= ECH_MAX_WORLD))),
+              ECH_E_USAGE,
+              "check wants one configuration and --ranks 1..%d; see 'echelon help check'",
+              ECH_MAX_WORLD);
+    ECH_CHECK(!o->oversubscribe || o->hostfile, ECH_E_USAGE,
+              "--oversubscribe wants --hostfile: on one host ranks may share processors anyway");
+    return ECH_OK;
+}
+
 static ech_status parse(int argc, char **argv, check_options *o)
 {
     ech_opt_list words = {0};
     const ech_opt opts[] = {
-        {"ranks", ECH_OPT_INT, &o->ranks},        {"set", ECH_OPT_LIST, &o->sets},
-        {"program", ECH_OPT_STRING, &o->program}, {"write-program", ECH_OPT_STRING, &o->written},
-        {"json", ECH_OPT_FLAG, &o->json},         {"json-ranks", ECH_OPT_FLAG, &o->json_ranks},
+        {"ranks", ECH_OPT_INT, &o->ranks},
+        {"set", ECH_OPT_LIST, &o->sets},
+        {"program", ECH_OPT_STRING, &o->program},
+        {"write-program", ECH_OPT_STRING, &o->written},
+        {"json", ECH_OPT_FLAG, &o->json},
+        {"json-ranks", ECH_OPT_FLAG, &o->json_ranks},
+        {"hostfile", ECH_OPT_STRING, &o->hostfile},
+        {"oversubscribe", ECH_OPT_FLAG, &o->oversubscribe},
     };
-    *o = (check_options){.ranks = NOT_GIVEN}; /* then what the layout says */
+    *o = (check_options){.ranks = NOT_GIVEN};
     ech_status st = ech_opt_parse(argc, argv, opts, sizeof opts / sizeof opts[0], &words);
-    if (st >= 0 && o->program && (words.n || o->sets.n || o->ranks != NOT_GIVEN || o->written))
-        st = ECH_RAISE(ECH_E_USAGE, "check --program FILE wants nothing else but --json: the file "
-                                    "is the whole program");
-    else if (st >= 0 && !o->program &&
-             (words.n != 1 ||
-              (o->ranks != NOT_GIVEN && (o->ranks < 1 || o->ranks > ECH_MAX_WORLD))))
-        st = ECH_RAISE(ECH_E_USAGE,
-                       "check wants one configuration and --ranks 1..%d; see 'echelon help check'",
-                       ECH_MAX_WORLD);
+    if (st >= 0)
+        st = check_usage(o, &words);
     if (st >= 0 && !o->program)
         o->config = words.item[0];
+    o->ranks = o->ranks == NOT_GIVEN ? 0 : o->ranks;
     ech_opt_list_fini(&words);
     return st;
 }
@@ -188,22 +206,44 @@ static ech_status print_words(const ech_config *cfg, const compiled *c)
     return ECH_OK;
 }
 
-static ech_status check_config(const check_options *o)
+static ech_status check_loaded(const check_options *o, const ech_config *cfg)
 {
-    ech_config cfg;
     compiled c = {0};
-    const ech_config_source source = {.path = o->config,
-                                      .sets = o->sets.item,
-                                      .n_sets = o->sets.n,
-                                      .ranks = o->ranks > 0 ? (int)o->ranks : 0};
-    ECH_TRY(ech_config_load(&source, &cfg));
-    ech_status st = compile_all(&cfg, &c);
+    ech_status st = compile_all(cfg, &c);
     if (st >= 0 && o->written)
         st = ech_program_save(&c.train, o->written);
     if (st >= 0)
-        st = o->json || o->json_ranks ? print_json(o, &cfg, &c) : print_words(&cfg, &c);
+        st = o->json || o->json_ranks ? print_json(o, cfg, &c) : print_words(cfg, &c);
     compiled_fini(&c);
+    return st;
+}
+
+/* Ranks where nothing gives their number: what the layout says. */
+static ech_status check_config(const check_options *o, const ech_hostfile *hosts)
+{
+    ech_config cfg;
+    const int ranks = o->ranks ? (int)o->ranks : (int)hosts->slots;
+    const ech_config_source source = {
+        .path = o->config, .sets = o->sets.item, .n_sets = o->sets.n, .ranks = ranks};
+    ECH_TRY(ech_config_load(&source, &cfg));
+    ech_status st = ECH_OK;
+    if (hosts->n)
+        st = ech_run_check_nodes(&cfg, hosts->host, hosts->n, ranks, o->oversubscribe);
+    if (st >= 0)
+        st = check_loaded(o, &cfg);
     ech_config_fini(&cfg);
+    return st;
+}
+
+static ech_status check_on_hosts(const check_options *o)
+{
+    ech_hostfile hosts = {0};
+    ech_status st = o->hostfile ? ech_hostfile_read(o->hostfile, &hosts) : ECH_OK;
+    if (st >= 0 && o->hostfile)
+        st = ech_hostfile_fill(&hosts, o->ranks ? (int)o->ranks : (int)hosts.slots);
+    if (st >= 0)
+        st = check_config(o, &hosts);
+    ech_hostfile_fini(&hosts);
     return st;
 }
 
@@ -249,7 +289,7 @@ static int cmd_check(int argc, char **argv)
     check_options o;
     ech_status st = parse(argc, argv, &o);
     if (st >= 0)
-        st = o.program ? check_program(&o) : check_config(&o);
+        st = o.program ? check_program(&o) : check_on_hosts(&o);
     ech_opt_list_fini(&o.sets);
     return st < 0 ? ech_cli_fail(st) : 0;
 }
@@ -273,6 +313,9 @@ const ech_command ech_command_check = {
     "compare with.\n"
     "\n"
     "  --ranks N        ranks of the run (default: what the layout says)\n"
+    "  --hostfile FILE  also checks the rules for ranks on these hosts, as train reads them; all\n"
+    "                   slots without --ranks\n"
+    "  --oversubscribe  with --hostfile: more ranks than slots\n"
     "  --set KEY=VALUE  overrides a key; may be repeated\n"
     "  --write-program FILE  writes the training program\n"
     "  --program FILE   proves the program in FILE\n"

@@ -5,21 +5,31 @@
 
 /* --- the mesh --- */
 
+static const char *ending(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* Either side may be the wrong one: how to start what the layout asks for, and the dp of what was
+ * started. */
 static void add_ranks_table(const ech_legal_query *q, ech_text *words)
 {
     const int64_t replica = ech_legal_replica(q);
-    ech_text_add(words,
-                 "the layout's ranks are not those of the run\n    tp %lld x cp %lld x pp %lld x "
-                 "dp ",
-                 (long long)q->tp, (long long)q->cp, (long long)q->pp);
+    const int64_t made = q->dp ? ech_legal_ranks(replica, q->dp) : replica;
+    ech_text_add(words, "the layout makes %s%lld rank%s, the run has %lld",
+                 q->dp ? "" : "a multiple of ", (long long)made, ending(made), (long long)q->ranks);
+    if (made)
+        ech_text_add(words, "; start them with --ranks %lld", (long long)made);
+    ech_text_add(words, "\n    tp %lld x cp %lld x pp %lld x dp ", (long long)q->tp,
+                 (long long)q->cp, (long long)q->pp);
     if (q->dp)
-        ech_text_add(words, "%lld = %lld ranks\n", (long long)q->dp,
-                     (long long)ech_legal_ranks(replica, q->dp));
+        ech_text_add(words, "%lld = %lld rank%s\n", (long long)q->dp, (long long)made,
+                     ending(made));
     else
         ech_text_add(words, "auto = a multiple of %lld ranks\n", (long long)replica);
     ech_text_add(words,
-                 "    started                     = %lld ranks\n    legal dp for %lld ranks: ",
-                 (long long)q->ranks, (long long)q->ranks);
+                 "    started                     = %lld rank%s\n    legal dp for %lld rank%s: ",
+                 (long long)q->ranks, ending(q->ranks), (long long)q->ranks, ending(q->ranks));
     if (replica && q->ranks % replica == 0)
         ech_text_add(words, "%lld", (long long)(q->ranks / replica));
     else

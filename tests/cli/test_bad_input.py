@@ -134,6 +134,39 @@ def test_sizes(place):
                 "device memory", code=3)
 
 
+def test_ranks_of_the_layout(place):
+    """A layout for more ranks than the run has: how to start them, and that starts them."""
+    config = place.config(batch={"global": 4})
+    words = ["the layout makes 4 ranks, the run has 1; start them with --ranks 4", "= 1 rank\n",
+             "legal dp for 1 rank: 1"]
+    refused("dp 4 on one", place, ["train", config, "--set", "layout.dp=4"], words)
+    refused("tp 2 on one", place, ["train", config, "--set", "layout.tp=2"],
+            ["the layout makes a multiple of 2 ranks, the run has 1; start them with --ranks 2"])
+    run = place.train(config, "--set", "layout.dp=4", "--ranks", "4", "--transport", "inproc")
+    expect("dp 4 on four", run.code, 0)
+    shutil.rmtree(place.path("run"))
+
+
+def test_check_on_hosts(place):
+    """Host rules without starting a rank."""
+    config = place.config(batch={"global": 24})
+    with open(place.path("hosts"), "w") as file:
+        file.write("one slots=2\ntwo slots=2\n")
+    got = place.echelon("check", config, "--json", "--hostfile", "hosts")
+    expect("all slots", (got.code, json.loads(got.stdout)["ranks"]), (0, 4))
+    for more, words in [(["--ranks", "3"], "unequal numbers of ranks"),
+                        (["--ranks", "6"], "6 ranks for 4 slots"),
+                        (["--set", "layout.dp=2"], "the layout makes 2 ranks, the run has 4")]:
+        refused(f"hosts {more}", place, ["check", config, "--hostfile", "hosts", *more], words)
+    got = place.echelon("check", config, "--hostfile", "hosts", "--ranks", "6", "--oversubscribe")
+    expect("oversubscribed", got.code, 0)
+    refused("check: no such hostfile", place, ["check", config, "--hostfile", "none"],
+            "--hostfile none: there is no such file")
+    refused("check: oversubscribe alone", place, ["check", config, "--oversubscribe"],
+            "--oversubscribe wants --hostfile")
+    os.remove(place.path("hosts"))
+
+
 def test_sizes_beyond_64_bits(place):
     """Products that would wrap are refused with the nearest size that does not."""
     config = place.config()
@@ -300,6 +333,8 @@ with Place() as place:
     test_token_files(place)
     test_sequence_and_context(place)
     test_sizes(place)
+    test_ranks_of_the_layout(place)
+    test_check_on_hosts(place)
     test_sizes_beyond_64_bits(place)
     test_typos(place)
     test_unreadable_configurations(place)

@@ -291,7 +291,8 @@ static void test_layout_findings_at_once(void)
                  "batch: {global: 7, micro: 2, seq: 63}\n"
                  "comm: {tree: [5]}\n",
            8, ECH_E_CONFIG);
-    expect_words("run.yaml:2:10: layout.tp: the layout's ranks are not those of the run");
+    expect_words("run.yaml:2:10: layout.tp: the layout makes 6 ranks, the run has 8; start them "
+                 "with --ranks 6");
     expect_words("nearest legal values 2 and 4");
     expect_words("layout.tp: 3 does not divide the model's 4 heads; nearest legal values 2 and 4");
     expect_words("layout.order: 'tp-dp' is no order");
