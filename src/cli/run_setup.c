@@ -10,6 +10,7 @@
 #include "measure/cores.h"
 #include "measure/machine.h"
 #include "train/config_layout.h"
+#include "train/config_value.h"
 #include "train/loop.h"
 #include "train/weights.h"
 
@@ -89,53 +90,127 @@ ech_status ech_run_setup_compare(ech_run_setup *s, uint64_t mine, const char *wh
 }
 
 /* What a rank was started with, in words that can be compared and said. */
-enum { N_WORDS = 6, WORD_BYTES = 64 };
-typedef char start_words[N_WORDS][WORD_BYTES];
+enum { N_WORDS = 5, WORD_BYTES = 64 };
+typedef char word[WORD_BYTES];
 
-static const char *const word_names[N_WORDS] = {"echelon",   "train.seed", "--steps",
-                                                "--kernels", "--resume",   "configuration"};
+static const char *const word_names[N_WORDS] = {"echelon", "train.seed", "--steps", "--kernels",
+                                                "--resume"};
 
-/* The configuration in its resolved form, whole; a long path by its end and its hash. */
-static void describe_start(const ech_run_request *r, start_words w)
+/* A long text by its end and its hash. */
+static void put_word(const char *text, size_t n, word out)
 {
-    ech_text json = {0};
+    if (n < 40)
+        (void)snprintf(out, WORD_BYTES, "%s", text);
+    else
+        (void)snprintf(out, WORD_BYTES, "...%s (%016llx)", text + n - 36,
+                       (unsigned long long)ech_hash64(text, n));
+}
+
+static void describe_start(const ech_run_request *r, word w[N_WORDS])
+{
     const char *resume = r->resume ? r->resume : "";
-    const size_t n = strlen(resume);
-    ech_config_to_json(r->cfg, &json);
     (void)snprintf(w[0], WORD_BYTES, "%s", ECH_VERSION);
     (void)snprintf(w[1], WORD_BYTES, "%lld", (long long)r->cfg->train.seed);
     (void)snprintf(w[2], WORD_BYTES, "%lld", (long long)r->steps);
     (void)snprintf(w[3], WORD_BYTES, "%s", r->kernels);
-    if (n < 40)
-        (void)snprintf(w[4], WORD_BYTES, "%s", resume);
-    else
-        (void)snprintf(w[4], WORD_BYTES, "...%s (%016llx)", resume + n - 36,
-                       (unsigned long long)ech_hash64(resume, n));
-    (void)snprintf(w[5], WORD_BYTES, "with hash %016llx",
-                   (unsigned long long)ech_hash64(ech_text_get(&json), json.bytes));
-    ech_text_fini(&json);
+    put_word(resume, strlen(resume), w[4]);
 }
 
-/* Ranks of different versions, seeds or configurations would train different models or hang. */
-static ech_status compare_starts(const ech_run_request *r, ech_run_setup *s)
+static ech_status refuse_start(const char *name, int rank, const word theirs, const word zeros)
 {
-    start_words mine = {""};
-    start_words *all = NULL;
-    ech_transport *t = s->transport[0];
-    if (s->n_local > 1 || t->size == 1)
-        return ECH_OK;
+    return ECH_RAISE(ECH_E_CONFIG, "rank %d was started with another %s than rank 0: %s, rank 0 %s",
+                     rank, name, theirs, zeros);
+}
+
+static ech_status compare_words(const ech_run_request *r, ech_transport *t)
+{
+    word mine[N_WORDS] = {""};
+    word(*all)[N_WORDS] = NULL;
     describe_start(r, mine);
     ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
     ech_status st = t->exchange(t, mine, sizeof mine, all);
     for (int i = 0; i < t->size; i++)
         for (int k = 0; k < N_WORDS && st >= 0; k++)
             if (strcmp(all[i][k], all[0][k]) != 0)
-                st = ECH_RAISE(ECH_E_CONFIG,
-                               "rank %d was started with another %s than rank 0: %s, "
-                               "rank 0 %s",
-                               i, word_names[k], all[i][k], all[0][k]);
-    s->is_agreed_failure = st == ECH_E_CONFIG;
+                st = refuse_start(word_names[k], i, all[i][k], all[0][k]);
     free(all);
+    return st;
+}
+
+/* A key's resolved value; all keys of the model as one. */
+static void add_value(const ech_config *cfg, const ech_option *row, ech_text *out)
+{
+    if (row->type == ECH_OPTION_MODEL)
+        ech_text_add(out, "%s", cfg->model_json ? cfg->model_json : "none");
+    else
+        ech_value_print(row, cfg, out);
+}
+
+/* The keys of the table of which a rank has another hash than rank 0: the first of the first such
+ * rank.  Every rank finds the same. */
+static bool find_other(const uint64_t *all, int ranks, size_t n, int *rank, size_t *key)
+{
+    for (size_t i = 0; i < (size_t)ranks * n; i++)
+        if (all[i] != all[i % n]) {
+            *rank = (int)(i / n);
+            *key = i % n;
+            return true;
+        }
+    return false;
+}
+
+/* Both values in words. */
+static ech_status tell_other(const ech_run_request *r, ech_transport *t, const ech_option *row,
+                             int rank)
+{
+    word mine = "";
+    word *all = NULL;
+    ech_text value = {0};
+    const bool is_model = row->type == ECH_OPTION_MODEL;
+    add_value(r->cfg, row, &value);
+    put_word(ech_text_get(&value), value.bytes, mine);
+    for (char *at = strchr(mine, '\n'); at; at = strchr(at, '\n'))
+        *at = ' ';
+    ech_text_fini(&value);
+    ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
+    ech_status st = t->exchange(t, mine, sizeof mine, all);
+    if (st >= 0)
+        st = refuse_start(is_model ? "model" : row->path, rank, all[rank], all[0]);
+    free(all);
+    return st;
+}
+
+static ech_status compare_keys(const ech_run_request *r, ech_transport *t)
+{
+    size_t n = 0;
+    size_t key = 0;
+    int rank = 0;
+    uint64_t *all = NULL;
+    const ech_option *row = ech_options(&n);
+    ECH_TRY(ech_calloc(((size_t)t->size + 1) * n, sizeof *all, &all));
+    uint64_t *mine = all + (size_t)t->size * n;
+    for (size_t i = 0; i < n; i++) {
+        ech_text value = {0};
+        add_value(r->cfg, &row[i], &value);
+        mine[i] = ech_hash64(ech_text_get(&value), value.bytes);
+        ech_text_fini(&value);
+    }
+    const ech_status st = t->exchange(t, mine, n * sizeof *mine, all);
+    const bool differs = st >= 0 && find_other(all, t->size, n, &rank, &key);
+    free(all);
+    return differs ? tell_other(r, t, &row[key], rank) : st;
+}
+
+/* Ranks of different versions, seeds or configurations would train different models or hang. */
+static ech_status compare_starts(const ech_run_request *r, ech_run_setup *s)
+{
+    ech_transport *t = s->transport[0];
+    if (s->n_local > 1 || t->size == 1)
+        return ECH_OK;
+    ech_status st = compare_words(r, t); /* the version first: another one has other keys */
+    if (st >= 0)
+        st = compare_keys(r, t);
+    s->is_agreed_failure = st == ECH_E_CONFIG;
     return st;
 }
 
