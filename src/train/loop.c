@@ -15,6 +15,9 @@
 /* Of every step; gradients are divided by it again where they are used. */
 static const double LOSS_SCALE = 1.0;
 
+/* Skipped one after the other: no update came between, so the weights are the fault, not a batch. */
+enum { MAX_SKIPS = 10 };
+
 /* A run in progress. */
 typedef struct loop {
     const ech_loop_config *config;
@@ -26,6 +29,7 @@ typedef struct loop {
     int64_t step;    /* made */
     int64_t updates; /* made */
     int64_t skipped, nonfinite;
+    int nonfinite_in_a_row;
     double loss; /* of the last step */
     int64_t worst_comm_diff;
     ech_sent *sent; /* owned [n_local]: of the last step */
@@ -240,18 +244,24 @@ static ech_status on_nonfinite(loop *l)
 {
     char detail[256];
     int rank;
-    const bool stops = l->cfg->faults.nan != ECH_ON_NAN_SKIP;
+    const bool may_skip = l->cfg->faults.nan == ECH_ON_NAN_SKIP;
     l->nonfinite++;
+    l->nonfinite_in_a_row++;
+    const bool stops = !may_skip || l->nonfinite_in_a_row >= MAX_SKIPS;
     ECH_TRY(name_nonfinite(l, detail, sizeof detail, &rank));
-    ech_log(ECH_LOG_ERROR, "step %lld: %s", (long long)l->step + 1, detail);
+    ech_log_root(ECH_LOG_ERROR, "step %lld: %s", (long long)l->step + 1, detail);
     const ech_event_fault e = {.kind = "nan",
                                .rank = rank,
                                .step = l->step + 1,
                                .action = stops ? "stop" : "skip",
                                .detail = detail};
     ECH_TRY(TELL(l, fault, &e));
-    ECH_CHECK(!stops, ECH_E_FAILED, "step %lld diverged: %s (faults.nan: stop)",
+    ECH_CHECK(!stops || may_skip, ECH_E_FAILED, "step %lld diverged: %s (faults.nan: stop)",
               (long long)l->step + 1, detail);
+    ECH_CHECK(!stops, ECH_E_FAILED,
+              "step %lld diverged, as did the %d before it: %s (faults.nan: skip gives up after %d "
+              "in a row)",
+              (long long)l->step + 1, MAX_SKIPS - 1, detail, MAX_SKIPS);
     return ECH_OK;
 }
 
@@ -320,6 +330,8 @@ static ech_status make_step(loop *l, bool *stopping)
         ECH_TRY(on_no_tokens(l));
     else if (!r.is_finite)
         ECH_TRY(on_nonfinite(l));
+    else
+        l->nonfinite_in_a_row = 0;
     ECH_TRY(tell_step(l, &r, lr, ech_clock_s() - t0));
     l->loss = r.loss;
     l->updates += r.is_updated;

@@ -209,7 +209,8 @@ static const ech_option rows[] = {
     {"faults.on_hang", ECH_OPTION_CHOICE, AT(faults.on_hang), "stop", "", "stop|restart", "stop",
      "when a rank does not answer"},
     {"faults.nan", ECH_OPTION_CHOICE, AT(faults.nan), "stop", "", "stop|skip|rollback", "stop|skip",
-     "when loss or gradient is not finite: the same decision on every rank"},
+     "when loss or gradient is not finite: the same decision on every rank; skip stops after 10 "
+     "steps in a row"},
     {"faults.spike_sigma", ECH_OPTION_REAL, AT(faults.spike_sigma), "0", "sigma", ">=0", "0",
      "a loss this far off is treated like nan; 0: off"},
     {"faults.watchdog_s", ECH_OPTION_REAL, AT(faults.watchdog_s), "60", "s", ">=0", NULL,

@@ -73,6 +73,21 @@ def test_decision_is_common(place, first, bad):
             expect_in("stop: words", "faults.nan: stop", run.stderr)
 
 
+def test_skips_are_bounded(place):
+    """Weights that are not finite make no step finite again: ten in a row are enough, said once."""
+    config = place.config(optim={"name": "sgd", "lr": 1e30, "clip": 0}, faults={"nan": "skip"},
+                          train={"steps": 30}, batch={"global": 2})
+    for more in [["--transport", "inproc"]] + ([[]] if has_mpi() else []):
+        run = place.train(config, "--ranks", "2", *more)
+        actions = [e["action"] for e in run.of("fault")]
+        expect("bounded: exit", run.code, 1)
+        expect("bounded: actions", actions, ["skip"] * 9 + ["stop"])
+        expect("bounded: updates", [e["skipped"] for e in run.of("step")], [False] + [True] * 9)
+        expect_in("bounded: words", "faults.nan: skip gives up after 10 in a row", run.stderr)
+        expect("bounded: a step is said once",
+               len([x for x in run.stderr.splitlines() if "step 3: the loss of" in x]), 1)
+
+
 def test_gradient_alone(place):
     """Loss finite, gradient not: a tensor is named, nothing is multiplied by zero in silence."""
     config = place.config(optim={"name": "sgd", "lr": 1e6, "clip": 1, "weight_decay": 0})
@@ -334,7 +349,11 @@ def test_ranks_that_disagree(place):
     """Ranks that would train different models say so instead of waiting for each other."""
     clean(place)
     config = place.config(batch={"global": 6})
-    for other, words in ((["--set", "optim.lr=0.5"], "configuration than rank 0: with hash "),
+    for other, words in ((["--set", "optim.lr=0.5"], "optim.lr than rank 0: 0.5, rank 0 0.001"),
+                         (["--set", "layout.zero.stage=1", "--set", "optim.clip=3"],
+                          "layout.zero.stage than rank 0: 1, rank 0 0"),
+                         (["--set", "model.layers=3"], "model than rank 0: "),
+                         (["--set", "data.train=other.bin"], "data.train than rank 0: "),
                          (["--set", "train.seed=7"], "train.seed than rank 0: 7, rank 0 42"),
                          (["--steps", "2"], "--steps than rank 0: 2, rank 0 0"),
                          (["--resume", "no"], "--resume than rank 0: no, rank 0 auto"),
@@ -425,6 +444,7 @@ with Place() as place:
     place.tokens()
     place.ids("few.bin", [i % 97 for i in range(SAMPLES * SEQ + 1)])
     first, bad = timed(test_each_sample_once_and_named, place)
+    timed(test_skips_are_bounded, place)
     timed(test_gradient_alone, place)
     timed(test_stop_alone, place)
     timed(test_stop_during_evaluation, place)
