@@ -446,6 +446,17 @@ ech_status ech_run_setup_agree_on_root(ech_run_setup *s, ech_status mine)
     return st;
 }
 
+ech_status ech_run_join_findings(ech_status before, ech_status now, ech_text *told)
+{
+    if (now >= 0)
+        return before;
+    ech_text_add(told, "%s%s", told->bytes ? "\n" : "", ech_error_message());
+    const bool both = before < 0 && !told->failed;
+    /* a file or key that is wrong has to be put right before anything can fit */
+    const ech_status st = before < 0 && before != ECH_E_INFEASIBLE ? before : now;
+    return both ? ECH_RAISE(st, "%s", ech_text_get(told)) : now;
+}
+
 /* Files are opened and programs compiled once here, so that what is wrong with them is said once
  * and nothing is started. */
 static ech_status check_run(const ech_config *cfg, int ranks_here)
@@ -454,12 +465,17 @@ static ech_status check_run(const ech_config *cfg, int ranks_here)
     const ech_run_setup setup = {.threads = 1, .memory_bytes = share_of_memory(ranks_here)};
     const ech_session_config session = ech_run_session_config(cfg, &setup);
     const char *weights = ech_weights_of_config(cfg);
-    ECH_TRY(ech_cures_add(cfg, &session, ech_session_check(&session)));
+    ech_text told = {0};
+    ech_status st = ech_run_join_findings(
+        ECH_OK, ech_cures_add(cfg, &session, ech_session_check(&session)), &told);
     if (weights)
-        ECH_TRY(ech_weights_check(weights, &cfg->model));
-    ECH_TRY(ech_feed_open(cfg, true, &feed));
-    ech_feed_close(&feed);
-    return ECH_OK;
+        st = ech_run_join_findings(st, ech_weights_check(weights, &cfg->model), &told);
+    const ech_status data = ech_feed_open(cfg, true, &feed);
+    if (data >= 0)
+        ech_feed_close(&feed);
+    st = ech_run_join_findings(st, data, &told);
+    ech_text_fini(&told);
+    return st;
 }
 
 ech_status ech_run_launch(int argc, char **argv, int ranks, const ech_hostfile *hosts,

@@ -4,6 +4,7 @@
 #ifndef ECH_CLI_RUN_SETUP_H
 #define ECH_CLI_RUN_SETUP_H
 
+#include "base/text.h"       /* ech_text */
 #include "cli/launch.h"      /* ech_launch_place */
 #include "comm/comm.h"       /* ech_transport */
 #include "kernels/kernels.h" /* ech_kernel_set */
@@ -91,6 +92,14 @@ ECH_MUST_USE ech_status ech_run_setup_agree_on_root(ech_run_setup *setup, ech_st
  *  returns */
 ECH_MUST_USE ech_status ech_run_setup_compare(ech_run_setup *setup, uint64_t mine,
                                               const char *what);
+
+/** Tell several things that are wrong at once.  Local.
+ *  @param before  status so far, its words in told
+ *  @param now     of another check, its words the last error's
+ *  @param told    in/out: words of all that failed
+ *  @return one of both, raised with the words of all: that of a wrong key or file before that of a
+ *          run that does not fit */
+ECH_MUST_USE ech_status ech_run_join_findings(ech_status before, ech_status now, ech_text *told);
 
 /** Start `ranks` processes of this command through mpirun once the configuration has been checked.
  *  @param argc      of the sub-command: argv[0] is its name

@@ -302,12 +302,24 @@ static ech_status resume(process *p)
     return ECH_OK;
 }
 
+/* The run ends with what is wrong with its files; that it would not fit either is told as well. */
+static ech_status check_size_too(const process *p, const ech_session_config *sc, ech_status st)
+{
+    ech_text told = {0};
+    st = ech_run_join_findings(ECH_OK, st, &told);
+    st = ech_run_join_findings(st, ech_cures_add(&p->cfg, sc, ech_session_check(sc)), &told);
+    ech_text_fini(&told);
+    return st;
+}
+
 /* What every rank can do alone is done first and agreed on, so that all of them go on or none. */
 static ech_status prepare(process *p)
 {
     const ech_session_config sc = ech_run_session_config(&p->cfg, &p->setup);
     const bool scans = p->setup.transport[0]->rank == 0 && !ech_launch_is_checked();
     ech_status st = ech_feed_open(&p->cfg, scans, &p->feed);
+    if (st < 0 && p->setup.n_local == p->setup.world)
+        st = check_size_too(p, &sc, st);
     ECH_TRY(ech_run_setup_agree_on_root(&p->setup, st));
     st = ech_session_create(&sc, p->setup.transport, p->setup.n_local, &p->session);
     if (p->setup.n_local == p->setup.world) /* nobody waits meanwhile */

@@ -221,7 +221,7 @@ typedef struct ech_config_source {
     const char *const *sets; /**< [n_sets] "a.b=value", later ones win; borrowed, outlive cfg */
     size_t n_sets;
     int ranks;       /**< ranks of the run; 0: not known, the layout says how many */
-    bool needs_data; /**< a missing data.train is a finding */
+    bool needs_data; /**< no data.train is a finding; beside others, a file that is not there too */
 } ech_config_source;
 
 /** Read, resolve and validate: the one call a command needs.

@@ -223,11 +223,26 @@ static ech_status open_source(reader *r, const ech_config_source *source)
     return ech_overlay_init(&r->tree, tree, ech_config_name(r->cfg));
 }
 
+/* One of several findings; alone it is left to who opens the file, and has more to say. */
+static void check_files(const ech_strings *files, const char *key, reader *r)
+{
+    for (int i = 0; i < files->n; i++)
+        if (!ech_path_exists(files->item[i]))
+            ech_config_report_add(&r->report, r->cfg, key, "'%s' does not exist", files->item[i]);
+}
+
 static void check_needs(const ech_config_source *source, reader *r)
 {
-    if (source->needs_data && r->cfg->data.train.n == 0)
+    if (!source->needs_data)
+        return;
+    if (r->cfg->data.train.n == 0)
         ech_config_report_add(&r->report, r->cfg, "data.train",
                               "no token file is named, wanted a path or a list of paths");
+    if (r->report.findings->n == 0)
+        return;
+    check_files(&r->cfg->data.train, "data.train", r);
+    check_files(&r->cfg->data.valid, "data.valid", r);
+    check_files(&r->cfg->data.mask, "data.mask", r);
 }
 
 static ech_status read_all(const ech_config_source *source, reader *r)

@@ -134,6 +134,20 @@ def test_sizes(place):
                 "device memory", code=3)
 
 
+def test_all_at_once(place):
+    """A file that is not there is told beside wrong keys, and beside a run that does not fit."""
+    config = place.config(data={"train": ["t.bin", "gone.bin"], "valid": "gone too.bin"})
+    refused("a key and files", place, ["train", config, "--set", "batch.seq=17"],
+            ["nearest legal value 16", "c.json:13:3: data.train: ", "gone.bin' does not exist",
+             "data.valid: ", "gone too.bin' does not exist"], lines=3)
+    for how in [["--transport", "inproc", "--ranks", "2"], ["--ranks", "2"], []]:
+        if how != ["--ranks", "2"] or has_mpi():
+            refused(f"size and files {how}", place,
+                    ["train", config, *how, "--set", "memory.device=100KiB", "--set",
+                     "batch.global=2"],
+                    ["device memory", "what would help first", "gone.bin' does not exist"])
+
+
 def test_ranks_of_the_layout(place):
     """A layout for more ranks than the run has: how to start them, and that starts them."""
     config = place.config(batch={"global": 4})
@@ -333,6 +347,7 @@ with Place() as place:
     test_token_files(place)
     test_sequence_and_context(place)
     test_sizes(place)
+    test_all_at_once(place)
     test_ranks_of_the_layout(place)
     test_check_on_hosts(place)
     test_sizes_beyond_64_bits(place)
