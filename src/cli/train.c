@@ -369,6 +369,9 @@ static ech_status run_process(process *p, const ech_run_request *request, int *c
     ech_status st = ech_run_setup_open(request, &p->setup);
     if (st >= 0)
         st = run_loop(p, &end);
+    if (st >= 0 && end == ECH_LOOP_STOPPED && p->cfg.checkpoint.every_steps == 0)
+        ech_log_root(ECH_LOG_WARN,
+                     "stopped on request; nothing was saved (checkpoint.every_steps: 0)");
     ech_session_destroy(&p->session);
     ech_feed_close(&p->feed);
     ech_metrics_destroy(&p->metrics);

@@ -227,6 +227,9 @@ def test_stop_without_checkpoints(place):
     code, events, _ = job.finish()
     expect("no checkpoints asked for",
            (code, events[-1]["event"], os.path.exists(place.path("ckpt"))), (5, "end", False))
+    with open(place.path("stderr")) as file:
+        expect("nothing saved: said once",
+               file.read().count("nothing was saved (checkpoint.every_steps: 0)"), 1)
 
 
 def test_stop_while_nobody_reads(place):
