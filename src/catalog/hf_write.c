@@ -43,8 +43,10 @@ static void put_head(ech_text *t, const char *type, const char *class)
 }
 
 /* What every family has; the ids are the tokenizer's to say. */
-static void put_tail(const ech_model *m, ech_text *t)
+static void put_tail(const ech_model *m, const char *torch_dtype, ech_text *t)
 {
+    if (torch_dtype)
+        put_string(t, "torch_dtype", torch_dtype);
     put_int(t, "vocab_size", m->vocab);
     put_real(t, "initializer_range", m->init_std);
     put_bool(t, "tie_word_embeddings", m->tie_embeddings);
@@ -71,7 +73,7 @@ static const char *activation(ech_act act)
     return "";
 }
 
-static ech_status write_gpt2(const ech_model *m, ech_text *t)
+static ech_status write_gpt2(const ech_model *m, const char *torch_dtype, ech_text *t)
 {
     ECH_CHECK(m->learned_positions && m->norm == ECH_NORM_LAYER && m->kv_heads == m->heads &&
                   m->heads * m->head_dim == m->hidden && m->qkv_bias && m->out_bias &&
@@ -87,7 +89,7 @@ static ech_status write_gpt2(const ech_model *m, ech_text *t)
     put_string(t, "activation_function", activation(m->act));
     put_real(t, "layer_norm_epsilon", m->norm_eps);
     put_real(t, "attn_pdrop", m->dropout);
-    put_tail(m, t);
+    put_tail(m, torch_dtype, t);
     return ECH_OK;
 }
 
@@ -148,7 +150,7 @@ static void put_rope(const ech_rope *rope, ech_text *t)
     ech_text_add(t, "},\n");
 }
 
-static ech_status write_llama(const ech_model *m, ech_text *t)
+static ech_status write_llama(const ech_model *m, const char *torch_dtype, ech_text *t)
 {
     llama_family family = {0};
     ECH_CHECK(m->norm == ECH_NORM_RMS && !m->mlp_bias && m->rope.kind != ECH_ROPE_NONE &&
@@ -171,15 +173,16 @@ static ech_status write_llama(const ech_model *m, ech_text *t)
         put_bool(t, "attention_bias", m->qkv_bias);
     put_window(m, &family, t);
     put_real(t, "attention_dropout", m->dropout);
-    put_tail(m, t);
+    put_tail(m, torch_dtype, t);
     return ECH_OK;
 }
 
-ech_status ech_model_to_hf(const ech_model *m, ech_text *out)
+ech_status ech_model_to_hf(const ech_model *m, const char *torch_dtype, ech_text *out)
 {
     ECH_CHECK(m->is_executable, ECH_E_UNSUPPORTED, "model '%s' is not written: %s", m->name,
               m->not_executable);
-    ECH_TRY(m->arch == ECH_ARCH_GPT2 ? write_gpt2(m, out) : write_llama(m, out));
+    ECH_TRY(m->arch == ECH_ARCH_GPT2 ? write_gpt2(m, torch_dtype, out)
+                                     : write_llama(m, torch_dtype, out));
     ECH_CHECK(!out->failed, ECH_E_NOMEM, "no memory for a config.json");
     return ECH_OK;
 }

@@ -167,8 +167,10 @@ double ech_model_flops_per_token(const ech_model *m, int64_t seq, bool causal_ha
 /** The model as an HF config.json document that Transformers loads: gpt2, llama, mistral, qwen2 or
  *  qwen3, as the switches ask.  Rotary order in HF is half-split: who writes the weights of an
  *  interleaved model permutes them.
- *  @param out  appended to, owned by the caller
+ *  @param m            the model
+ *  @param torch_dtype  of the weights beside it, such as "float32"; NULL: not said
+ *  @param out          appended to, owned by the caller
  *  @return ECH_OK | ECH_E_UNSUPPORTED (no such HF architecture) | ECH_E_NOMEM */
-ECH_MUST_USE ech_status ech_model_to_hf(const ech_model *m, ech_text *out);
+ECH_MUST_USE ech_status ech_model_to_hf(const ech_model *m, const char *torch_dtype, ech_text *out);
 
 #endif

@@ -130,7 +130,7 @@ static ech_status fill_head(const ech_ckpt_head *head, ech_ckpt_manifest *m)
     ECH_TRY(ech_ckpt_tensors_create(head->model, head->canon, &m->tensor));
     m->n_tensors = head->canon->n_params;
     m->config = strdup(head->config ? head->config : "{}");
-    const ech_status st = ech_model_to_hf(head->model, &model);
+    const ech_status st = ech_model_to_hf(head->model, NULL, &model);
     m->model = model.data; /* taken */
     ECH_CHECK(m->config, ECH_E_NOMEM, "no memory for the manifest");
     return st;

@@ -60,11 +60,21 @@ static ech_status check_replaceable(const char *dir)
     return st;
 }
 
-static ech_status write_config(const char *dir, const ech_model *m)
+/* As PyTorch names a type. */
+static const char *torch_name(ech_dtype type)
+{
+    static const char *const names[ECH_N_DTYPES] = {[ECH_F64] = "float64",
+                                                    [ECH_F32] = "float32",
+                                                    [ECH_BF16] = "bfloat16",
+                                                    [ECH_F16] = "float16"};
+    return names[type];
+}
+
+static ech_status write_config(const char *dir, const ech_model *m, ech_dtype type)
 {
     ech_text text = {0};
     char path[4096];
-    ech_status st = ech_model_to_hf(m, &text);
+    ech_status st = ech_model_to_hf(m, torch_name(type), &text);
 
     if (st == ECH_OK)
         st = ech_path_join(dir, "config.json", path, sizeof path);
@@ -161,7 +171,7 @@ end:
 static ech_status fill(const char *dir, const ech_model *m, const ech_hf_map *map,
                        const ech_hf_values *from, const ech_hf_folder_spec *spec)
 {
-    ECH_TRY(write_config(dir, m));
+    ECH_TRY(write_config(dir, m, spec->file_dtype));
     if (spec->tokenizer)
         ECH_TRY(ech_hf_tokenizer_copy(spec->tokenizer, spec->tokenizer_is_optional, dir));
     return write_weights(dir, map, from, spec);

@@ -10,7 +10,7 @@
 static void round_trip(void **state, const ech_model *m, ech_model *out, const char *family)
 {
     ech_text text = {0};
-    assert_ok(ech_model_to_hf(m, &text));
+    assert_ok(ech_model_to_hf(m, NULL, &text));
     assert_ok(ech_write_whole(in_folder(state, "config.json"), text.data, text.bytes));
     ech_text_fini(&text);
     assert_ok(ech_model_load(*(const char **)state, out));
@@ -119,12 +119,12 @@ static void what_has_no_form_is_refused(void **state)
     ech_model m = small(ECH_ARCH_LLAMA);
     m.qk_norm = true;
     m.qkv_bias = true;
-    assert_fails(ech_model_to_hf(&m, &text), ECH_E_UNSUPPORTED, "no HF family");
+    assert_fails(ech_model_to_hf(&m, NULL, &text), ECH_E_UNSUPPORTED, "no HF family");
     m = small(ECH_ARCH_GPT2);
     m.kv_heads = 2;
-    assert_fails(ech_model_to_hf(&m, &text), ECH_E_UNSUPPORTED, "gpt2 has no such");
+    assert_fails(ech_model_to_hf(&m, NULL, &text), ECH_E_UNSUPPORTED, "gpt2 has no such");
     assert_ok(ech_model_load("deepseek-v3", &m));
-    assert_fails(ech_model_to_hf(&m, &text), ECH_E_UNSUPPORTED, "latent");
+    assert_fails(ech_model_to_hf(&m, NULL, &text), ECH_E_UNSUPPORTED, "latent");
     assert_int_equal(text.bytes, 0);
     ech_text_fini(&text);
 }

@@ -43,8 +43,8 @@ def test_import(folder):
     with open(os.path.join(out, "config.json")) as f:
         config = json.load(f)
     expect("config", [config[k] for k in ("model_type", "hidden_size", "num_key_value_heads",
-                                          "vocab_size", "tie_word_embeddings")],
-           ["llama", 8, 1, 5, True])
+                                          "vocab_size", "tie_word_embeddings", "torch_dtype")],
+           ["llama", 8, 1, 5, True, "float32"])
     tensors = header(os.path.join(out, "model.safetensors"))
     expect("rows", tensors["model.embed_tokens.weight"]["shape"], [5, 8])
     expect("tied once", "lm_head.weight" in tensors, False)
@@ -82,6 +82,8 @@ def test_copies(out, folder):
     kinds = {t["dtype"] for t in header(os.path.join(half, "model.safetensors")).values()
              if "dtype" in t}
     expect("bf16 type", kinds, {"BF16"})
+    with open(os.path.join(half, "config.json")) as f:
+        expect("bf16 in config.json", json.load(f)["torch_dtype"], "bfloat16")
 
 
 def test_golden_copy(folder):

@@ -27,7 +27,7 @@ static void check_accepted(const ech_model *m)
     ech_node *node;
     ech_model again;
     ech_param_count same;
-    ECH_ASSERT(ech_model_to_hf(m, &text) == ECH_OK);
+    ECH_ASSERT(ech_model_to_hf(m, NULL, &text) == ECH_OK);
     ECH_ASSERT(ech_node_parse_json(text.data, text.bytes, "again", &node) == ECH_OK);
     ECH_ASSERT(ech_model_from_hf(node, "again", &again) == ECH_OK);
     ECH_ASSERT(again.is_executable && ech_model_count(&again, &same) == ECH_OK);

@@ -266,7 +266,7 @@ static void test_config_against_weights(void **state)
     assert_ok(write_marked(dir, 1.0F, &plain));
     f.m.ffn = 16;
     f.m.layers = 3;
-    assert_ok(ech_model_to_hf(&f.m, &text));
+    assert_ok(ech_model_to_hf(&f.m, NULL, &text));
     assert_ok(ech_write_whole(in_folder(state, "mismatch/config.json"), text.data, text.bytes));
     assert_fails(ech_hf_folder_open(dir, &out), ECH_E_CORRUPT,
                  "tensor 'model.layers.1.mlp.gate_proj.weight' has shape [14, 12], the model needs "
