@@ -80,6 +80,9 @@ static ech_status copy_model(const copy_options *o)
         ECH_CHECK(shard_bytes > 0, ECH_E_USAGE, "--shard-bytes %s: must be above 0", o->shard);
     }
     ECH_TRY(file_type_of(o, &l, &unused)); /* before anything is read */
+    ECH_TRY(ech_cli_check_path(o->from));
+    if (o->tokenizer)
+        ECH_TRY(ech_cli_check_path(o->tokenizer));
     ech_status st = load(o->from, &l);
     if (st == ECH_OK)
         st = write_copy(o, &l, shard_bytes);
@@ -188,6 +191,7 @@ static ech_status show(const char *path, bool as_json)
 {
     ech_st_set *set = NULL;
     bool is_own = false;
+    ECH_TRY(ech_cli_check_path(path));
     ECH_TRY(ech_ckpt_own_is(path, &is_own));
     if (is_own)
         return ech_ckpt_own_show(path, as_json);

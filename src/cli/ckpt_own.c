@@ -96,6 +96,8 @@ static ech_status parse_path(int argc, char **argv, const char **path, bool *as_
         st = ECH_RAISE(ECH_E_USAGE, "ckpt %s needs one folder", argv[0]);
     if (st == ECH_OK)
         *path = words.item[0];
+    if (st == ECH_OK)
+        st = ech_cli_check_path(*path);
     ech_opt_list_fini(&words);
     return st;
 }

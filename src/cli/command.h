@@ -75,6 +75,12 @@ ECH_MUST_USE ech_status ech_opt_parse(int argc, char **argv, const ech_opt *opts
 /** Release and zero. */
 void ech_opt_list_fini(ech_opt_list *list);
 
+/** Refuse a path of the command line behind which there is nothing: a mistake of who typed it, unlike
+ *  a file that cannot be read.
+ *  @param path  borrowed
+ *  @return ECH_OK | ECH_E_USAGE */
+ECH_MUST_USE ech_status ech_cli_check_path(const char *path);
+
 /** Show the last error on stderr (each finding on a line of its own; the chain of places where the
  *  log level is debug) and return the exit status of st.  Prints nothing for st >= 0.
  *  @param st  what the command ended with */

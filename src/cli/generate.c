@@ -145,6 +145,7 @@ static ech_status create_generator(writer *w)
 
 static ech_status prepare(writer *w)
 {
+    ECH_TRY(ech_cli_check_path(w->o->from));
     ECH_TRY(ech_weights_open(w->o->from, &w->weights));
     ECH_TRY(open_tokenizer(w));
     ECH_TRY(encode_prompt(w));

@@ -1,5 +1,6 @@
 /* A small parser of GNU long options. */
 #include "base/checked.h"
+#include "base/io.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -106,6 +107,12 @@ static ech_status parse_option(int argc, char **argv, const ech_opt *opts, size_
         value = argv[++*i];
     }
     return store(command, opt, value);
+}
+
+ech_status ech_cli_check_path(const char *path)
+{
+    ECH_CHECK(ech_path_exists(path), ECH_E_USAGE, "%s: no such file or folder", path);
+    return ECH_OK;
 }
 
 ech_status ech_opt_parse(int argc, char **argv, const ech_opt *opts, size_t n, ech_opt_list *words)

@@ -109,6 +109,14 @@ static ech_status check_options(train_options *o)
               "--ranks %lld: wanted 1..%d", (long long)o->ranks, ECH_MAX_VIRTUAL);
     ECH_CHECK(o->steps == NOT_GIVEN || o->steps >= 1, ECH_E_USAGE,
               "--steps %lld: wanted a step >= 1 to stop at", (long long)o->steps);
+    /* a rank's host may have other files: there rank 0 looks, and all hear of it */
+    const bool is_path =
+        strcmp(o->resume, ECH_RESUME_AUTO) != 0 && strcmp(o->resume, ECH_RESUME_NO) != 0;
+    if (is_path && ech_launch_detect().launcher == ECH_LAUNCHER_NONE)
+        ECH_CHECK(
+            ech_path_exists(o->resume), ECH_E_USAGE,
+            "--resume %s: no such file or folder; wanted auto, no or the path of a checkpoint",
+            o->resume);
     o->json |= o->json_ranks;
     o->ranks = o->ranks == NOT_GIVEN ? 0 : o->ranks;
     o->steps = o->steps == NOT_GIVEN ? 0 : o->steps;

@@ -215,7 +215,8 @@ def test_refusals(folder, one):
     for args, code, words in [
         (["ls"], 2, "ckpt ls needs one folder"),
         (["ls", "a", "b"], 2, "ckpt ls needs one folder"),
-        (["ls", os.path.join(folder, "none")], 4, "no such folder"),
+        (["ls", os.path.join(folder, "none")], 2, "none: no such file or folder"),
+        (["verify", os.path.join(folder, "none")], 2, "none: no such file or folder"),
         (["verify", empty], 4, "holds no checkpoint"),
         (["verify", one, "--jsn"], 2, "json"),
         (["export", one], 2, "--out DIR"),

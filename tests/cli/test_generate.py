@@ -200,7 +200,7 @@ def test_refusals(folder, binary, tokens, hf):
         ([hf, "--tokenizer", os.path.join(folder, "none.bin")], 2, "none.bin"),
         ([binary], 2, "llama2.c's file holds no tokenizer; give one with --tokenizer FILE"),
         ([bare], 2, "no --tokenizer FILE was given"),
-        ([os.path.join(folder, "none")], 4, "does not exist"),
+        ([os.path.join(folder, "none")], 2, "none: no such file or folder"),
         ([empty], 4, "holds neither a model nor a checkpoint"),
         ([cut, "--tokenizer", tokens], 1, "its header asks for"),
         ([nan, "--tokenizer", tokens], 1, "no finite logits at position 1"),

@@ -298,7 +298,7 @@ def test_paths_and_ends(place):
     expect("a branch is the newest", good("auto", place.train(path, "--steps", "5")).of("start")[0]["step"],
            4)
     os.mkdir(place.path("empty"))
-    for wish, code, words in (("none", 4, "no such folder"),
+    for wish, code, words in (("none", 2, "--resume none: no such file or folder"),
                               ("empty", 1, "neither a manifest.json nor step-N folders")):
         run = place.train(path, "--resume", wish)
         expect(f"{wish}: exit", (run.code, run.stdout), (code, ""))
