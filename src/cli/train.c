@@ -271,7 +271,7 @@ static ech_status open_outputs(process *p)
                                  p->setup.kernels_name,
                                  p->weights,
                                  p->weights_hash};
-    ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads));
+    ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads, &p->from.hold));
     ECH_TRY(ech_run_folder_create(&facts));
     ECH_TRY(ech_run_metrics_path(&p->cfg, path, sizeof path));
     ECH_TRY(ech_metrics_create(path, p->from.path[0] != '\0', p->o->json ? print_line : NULL, NULL,
@@ -299,8 +299,8 @@ static ech_status start_weights(process *p)
 
 static ech_status resume(process *p)
 {
-    ECH_TRY(ech_run_setup_agree(&p->setup,
-                                ech_resume_find(&p->cfg, p->o->resume, p->session, &p->from)));
+    const ech_resume_request asked = {.cfg = &p->cfg, .wish = p->o->resume, .steps = last_step(p)};
+    ECH_TRY(ech_run_setup_agree(&p->setup, ech_resume_find(&asked, p->session, &p->from)));
     if (p->from.path[0])
         ech_log_root(ECH_LOG_INFO, "goes on after step %lld from %s%s", (long long)p->from.at.step,
                      p->from.path,

@@ -148,6 +148,30 @@ ech_status ech_ckpt_next_generation(const char *dir, const ech_ckpt *source, int
     return ECH_OK;
 }
 
+ech_status ech_ckpt_check_free(const char *path, int64_t generation)
+{
+    const ech_ckpt_query every_byte = {.verifies = true};
+    ech_ckpt_position head = {.generation = 0};
+    ech_ckpt *c = NULL;
+    if (!ech_ckpt_exists(path))
+        return ECH_OK;
+    ech_status st = ech_ckpt_manifest_peek(path, &head);
+    if (st == ECH_OK && head.generation == generation)
+        return ECH_OK;
+    if (st == ECH_OK)
+        st = open_if_good(path, &every_byte, &c);
+    ech_ckpt_close(&c);
+    if (st == ECH_E_CORRUPT || st == ECH_E_ILLEGAL) {
+        ech_error_clear(); /* nothing could go on from it */
+        return ECH_OK;
+    }
+    ECH_CHECK(st == ECH_OK, st == ECH_E_NOMEM ? st : ECH_E_IO, "%s", ech_error_message());
+    return ECH_RAISE(ECH_E_IO,
+                     "%s: a checkpoint of another run (number %" PRId64
+                     " of this folder, this one is %" PRId64 ") stands there and is not replaced",
+                     path, head.generation, generation);
+}
+
 /* --- pruning --- */
 
 static ech_status is_whole(const char *path, bool *out)

@@ -52,6 +52,16 @@ ECH_MUST_USE ech_status ech_ckpt_find(const char *dir, const ech_ckpt_query *que
 ECH_MUST_USE ech_status ech_ckpt_next_generation(const char *dir, const ech_ckpt *source,
                                                  int64_t *out);
 
+/** May a run put a checkpoint at a place: is there nothing, one of its own generation, or one that is
+ *  damaged?  A whole one of another run is never replaced.  Where one of another generation stands
+ *  every byte of it is read.
+ *  @param path        where it would stand
+ *  @param generation  of the run
+ *  @return ECH_OK
+ *        | ECH_E_IO  it holds one of another run, or cannot be read
+ *        | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_ckpt_check_free(const char *path, int64_t generation);
+
 /** Remove checkpoints of a generation beyond the newest `keep` whole ones of it.  The newest whole
  *  one never goes; damaged ones newer than the last that is kept stay, to be looked at.
  *  @param dir         the folder

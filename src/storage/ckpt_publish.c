@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/io_folder.h"
+#include "storage/ckpt_folder.h"
 #include "storage/json_cursor.h"
 
 #include <inttypes.h>
@@ -169,6 +170,7 @@ ech_status ech_ckpt_publish(const char *dir, const char *tmp, const ech_ckpt_hea
     ECH_TRY_GOTO(st, fill(tmp, head, &m), end);
     ECH_TRY_GOTO(st, ech_folder_remove(tables), end);
     ECH_TRY_GOTO(st, write_manifest(tmp, &m), end); /* last: it says that all is there */
+    ECH_TRY_GOTO(st, ech_ckpt_check_free(out->path, head->run.generation), end);
     ECH_TRY_GOTO(st, ech_folder_publish(tmp, out->path), end);
     for (int64_t i = 0; i < m.n_files; i++)
         bytes += m.file[i].bytes;

@@ -38,7 +38,8 @@ ECH_MUST_USE ech_status ech_ckpt_path(const char *dir, int64_t step, char *buf, 
 ECH_MUST_USE ech_status ech_ckpt_begin(const char *dir, int64_t step, char *tmp, size_t n);
 
 /** Put all ranks' tables together, check that they cover every tensor once, write the manifest, put
- *  the folder in place.  A checkpoint of the same step that stands there is replaced.
+ *  the folder in place.  A checkpoint of the same step and generation that stands there is
+ *  replaced, and a damaged one; a whole one of another generation never is.
  *  @param dir   as for ech_ckpt_begin
  *  @param tmp   every rank has written its file
  *  @param head  of the run
@@ -46,7 +47,7 @@ ECH_MUST_USE ech_status ech_ckpt_begin(const char *dir, int64_t step, char *tmp,
  *  @return ECH_OK
  *        | ECH_E_CORRUPT      a rank's table is missing or wrong: the message names the rank
  *        | ECH_E_UNSUPPORTED  a model with no HF config.json
- *        | ECH_E_IO | ECH_E_NOMEM;  on failure what stood there is unchanged (see
+ *        | ECH_E_IO (also: one of another generation stands there) | ECH_E_NOMEM;  on failure what stood there is unchanged (see
  *          ech_folder_publish) and tmp is for ech_ckpt_abandon */
 ECH_MUST_USE ech_status ech_ckpt_publish(const char *dir, const char *tmp,
                                          const ech_ckpt_head *head, ech_ckpt_saved *out);

@@ -1,5 +1,6 @@
 #include "train/checkpoint.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/io_folder.h"
 #include "base/log.h"
@@ -9,7 +10,10 @@
 #include "storage/hf_folder.h"
 #include "train/state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 /* --- before the run --- */
 
@@ -46,7 +50,48 @@ static ech_status check_tokenizer(const ech_config *cfg)
     return ECH_OK;
 }
 
-ech_status ech_checkpoint_prepare(const ech_config *cfg, const char *grads)
+/* Who holds the folder, for the one that cannot have it. */
+static void describe_holder(const ech_config *cfg, char *buf, size_t n)
+{
+    char host[256] = "?";
+    char since[32];
+    (void)gethostname(host, sizeof host - 1);
+    ech_clock_utc(since, sizeof since);
+    (void)snprintf(buf, n, "host %s, process %ld, run.dir %s, since %s", host, (long)getpid(),
+                   cfg->run.dir, since);
+}
+
+ech_status ech_checkpoint_lock(const ech_config *cfg, ech_checkpoint_hold *hold)
+{
+    enum { TRIES = 20 }; /* of a killed job the last process may still be ending */
+    const struct timespec pause = {0, 100000000};
+    const char *dir = cfg->checkpoint.dir;
+    char path[4096];
+    char mine[4096];
+    char holder[4096];
+    if (hold->is_asked || cfg->checkpoint.every_steps == 0 || !ech_path_is_folder(dir))
+        return ECH_OK;
+    ECH_TRY(ech_path_join(dir, "lock", path, sizeof path));
+    describe_holder(cfg, mine, sizeof mine);
+    ech_status st = ech_lock_take(path, mine, &hold->lock, holder, sizeof holder);
+    for (int i = 0; i < TRIES && st == ECH_BLOCKED; i++) {
+        (void)nanosleep(&pause, NULL);
+        st = ech_lock_take(path, mine, &hold->lock, holder, sizeof holder);
+    }
+    ECH_CHECK(st != ECH_BLOCKED, ECH_E_ENV,
+              "checkpoint.dir %s is in use by another run (%s): end that one, or give this one "
+              "another checkpoint.dir",
+              dir, holder[0] ? holder : "which does not say who");
+    ECH_TRY(st);
+    if (!hold->lock)
+        ech_log(ECH_LOG_WARN,
+                "%s: this file system has no locks: nothing keeps a second run out of it", dir);
+    hold->is_asked = true;
+    return ECH_OK;
+}
+
+ech_status ech_checkpoint_prepare(const ech_config *cfg, const char *grads,
+                                  ech_checkpoint_hold *hold)
 {
     char path[4096];
     if (grads)
@@ -55,6 +100,7 @@ ech_status ech_checkpoint_prepare(const ech_config *cfg, const char *grads)
         return ECH_OK;
     ECH_TRY(check_tokenizer(cfg));
     ECH_TRY(ech_make_folders(cfg->checkpoint.dir));
+    ECH_TRY(ech_checkpoint_lock(cfg, hold));
     ECH_TRY(ech_ckpt_path(cfg->checkpoint.dir, 0, path, sizeof path));
     return try_beside(path);
 }

@@ -15,6 +15,7 @@
 void ech_resume_fini(ech_resume *r)
 {
     ech_text_fini(&r->passed_over);
+    ech_lock_release(&r->hold.lock);
     *r = (ech_resume){0};
 }
 
@@ -93,6 +94,7 @@ static void say_changes(const ech_config *cfg, const ech_ckpt *c)
 
 /* What is left to look at. */
 typedef struct search {
+    const ech_resume_request *asked;
     const ech_config *cfg;
     const ech_session *s;
     const char *named;    /* by its own path; NULL: none, or looked at */
@@ -102,11 +104,13 @@ typedef struct search {
     size_t n, next;
 } search;
 
-static ech_status start_search(const char *wish, search *f)
+static ech_status start_search(search *f, ech_checkpoint_hold *hold)
 {
+    const char *wish = f->asked->wish;
     const ech_config_checkpoint *own = &f->cfg->checkpoint;
     const bool is_auto = strcmp(wish, ECH_RESUME_AUTO) == 0;
     int64_t swept = 0;
+    ECH_TRY(ech_checkpoint_lock(f->cfg, hold)); /* before anything of another run is swept */
     if (own->every_steps > 0)
         ECH_TRY(ech_ckpt_sweep(own->dir, &swept));
     if (swept)
@@ -220,6 +224,55 @@ static ech_status next_candidate(search *f, ech_resume *out)
     return ECH_OK;
 }
 
+/* Will this run save step `step`, unless it is stopped? */
+static bool is_saved(const search *f, const ech_resume *out, int64_t step)
+{
+    const int64_t last = f->asked->steps;
+    return step > out->at.step && step <= last &&
+           (step % f->cfg->checkpoint.every_steps == 0 || step == last);
+}
+
+/* An earlier run's checkpoints stay: better refused now than at a save. */
+static ech_status check_place(const search *f, const ech_resume *out, int64_t step)
+{
+    char path[4096];
+    ECH_TRY(ech_ckpt_path(f->cfg->checkpoint.dir, step, path, sizeof path));
+    ech_status st = ech_ckpt_check_free(path, out->generation);
+    if (st != ECH_E_IO)
+        return st;
+    return ech_error_prefix(ECH_E_CONFIG,
+                            "this run would save its step %" PRId64 " in place of an earlier "
+                            "run's: give it another checkpoint.dir%s: ",
+                            step,
+                            strcmp(f->asked->wish, ECH_RESUME_AUTO) == 0
+                                ? ""
+                                : ", or go on from the newest with --resume auto");
+}
+
+static ech_status check_places(const search *f, const ech_resume *out)
+{
+    ech_ckpt_entry *list = NULL;
+    size_t n = 0;
+    ech_status st = ECH_OK;
+    if (f->cfg->checkpoint.every_steps == 0)
+        return ECH_OK;
+    ECH_TRY(ech_ckpt_list(f->cfg->checkpoint.dir, &list, &n));
+    for (size_t i = n; i > 0 && st == ECH_OK; i--) /* the oldest of them is named */
+        if (list[i - 1].generation != out->generation && is_saved(f, out, list[i - 1].step))
+            st = check_place(f, out, list[i - 1].step);
+    free(list);
+    return st;
+}
+
+/* A candidate, and room for what the run will save. */
+static ech_status next_place(search *f, ech_resume *out)
+{
+    ECH_TRY(next_candidate(f, out));
+    if (!out->path[0])
+        out->at = (ech_ckpt_position){0};
+    return check_places(f, out);
+}
+
 /* --- all of them --- */
 
 /* What rank 0 tells the others. */
@@ -272,16 +325,16 @@ static ech_status load(ech_session *s, const ech_resume *from)
     return st;
 }
 
-static ech_status find(ech_session *s, const char *wish, search *f, offer *all, ech_resume *out)
+static ech_status find(ech_session *s, search *f, offer *all, ech_resume *out)
 {
     const bool is_root = s->local[0].rank == 0;
     bool is_named = false;
     ech_status st = all ? ECH_OK : ECH_RAISE(ECH_E_NOMEM, "no memory to look for a checkpoint");
     if (st == ECH_OK && is_root)
-        st = start_search(wish, f);
+        st = start_search(f, &out->hold);
     ECH_TRY(ech_session_agree(s, st));
     for (;;) {
-        ECH_TRY(ech_session_agree(s, is_root ? next_candidate(f, out) : ECH_OK));
+        ECH_TRY(ech_session_agree(s, is_root ? next_place(f, out) : ECH_OK));
         ECH_TRY(spread(s, f, all, out, &is_named));
         if (!out->path[0])
             return ECH_OK;
@@ -293,14 +346,14 @@ static ech_status find(ech_session *s, const char *wish, search *f, offer *all, 
     }
 }
 
-ech_status ech_resume_find(const ech_config *cfg, const char *wish, ech_session *s, ech_resume *out)
+ech_status ech_resume_find(const ech_resume_request *request, ech_session *s, ech_resume *out)
 {
     ech_transport *t = s->local[0].transport;
     const double deadline_s = t->deadline_s;
-    search f = {.cfg = cfg, .s = s};
+    search f = {.asked = request, .cfg = request->cfg, .s = s};
     offer *all = calloc((size_t)t->size, sizeof *all);
     t->deadline_s = 0; /* files take the time they take */
-    ech_status st = find(s, wish, &f, all, out);
+    ech_status st = find(s, &f, all, out);
     t->deadline_s = deadline_s;
     free(f.list);
     free(all);

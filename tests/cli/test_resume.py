@@ -294,9 +294,9 @@ def test_paths_and_ends(place):
         run = good(wish, place.train(path, "--resume", wish, "--steps", "7", "--set",
                                      "checkpoint.every_steps=0"))
         expect(f"{wish}: from, keeping nothing", run.of("start")[0]["step"], step)
-    run = good("branch", place.train(path, "--resume", "ckpt/" + step_name(2), "--steps", "4"))
-    expect("a branch is the newest", good("auto", place.train(path, "--steps", "5")).of("start")[0]["step"],
-           4)
+    run = good("branch", place.train(path, "--resume", "ckpt/" + step_name(2), "--steps", "3"))
+    run = good("auto", place.train(path, "--steps", "5", "--set", "checkpoint.every_steps=5"))
+    expect("a branch is the newest", run.of("start")[0]["step"], 3)
     os.mkdir(place.path("empty"))
     for wish, code, words in (("none", 2, "--resume none: no such file or folder"),
                               ("empty", 1, "neither a manifest.json nor step-N folders")):
@@ -305,9 +305,68 @@ def test_paths_and_ends(place):
         expect_in(wish, words, run.stderr)
     run = place.train(path, "--set", "optim.name=sgd", "--set", "checkpoint.dir=sgd", "--steps", "2",
                       "--resume", "no")
-    run = place.train(path, "--resume", "sgd")
+    run = place.train(path, "--resume", "sgd", "--set", "checkpoint.dir=adamw")
     expect("no moments: exit", (run.code, run.stdout), (2, ""))
     expect_in("no moments", "no moment_m were saved", run.stderr)
+
+
+def test_earlier_runs_stay(place):
+    """A run that would save over an earlier one's checkpoint is refused before it trains; where one
+    turns up later the save fails; a damaged one may be replaced."""
+    path = three(place)
+    before = contents(place)
+    for how, words in ((("--resume", "no"), "or go on from the newest with --resume auto"),
+                       (("--resume", "ckpt/" + step_name(2)), "saves its step 4"),
+                       (("--resume", "no", "--steps", "4", "--set", "checkpoint.every_steps=9"),
+                        step_name(4))):
+        run = place.train(path, *how)
+        expect(f"{how}: exit", (run.code, run.stdout), (2, ""))
+        words = words.replace("saves its step", "would save its step")
+        expect_in(f"{how}", words, run.stderr)
+        expect_in(f"{how}", "another checkpoint.dir", run.stderr)
+    expect("refused: nothing written", contents(place), before)
+    run = good("between", place.train(path, "--resume", "no", "--steps", "5", "--set",
+                                      "checkpoint.every_steps=5", "--set", "checkpoint.keep=1"))
+    expect("between: all stand", sorted(os.listdir(place.path("ckpt"))),
+           [step_name(n) for n in (2, 4, 5, 6)])
+    run = place.train(path, "--steps", "8", "--set", "checkpoint.every_steps=3")  # run 2, step 6 of 1
+    expect("auto: exit", (run.code, run.stdout), (2, ""))
+    expect("auto: not its own advice", "--resume auto" in run.stderr, False)
+    flip(place.path("ckpt", step_name(6), "rank-00000.bin"), 4321)
+    run = good("damaged", place.train(path, "--steps", "6", "--set", "checkpoint.every_steps=3"))
+    expect("damaged: replaced", run.of("start")[0]["step"], 5)
+    expect("damaged: whole now", place.echelon("ckpt", "verify", "ckpt").code, 0)
+
+
+def started(place, path, *args):
+    """A run that has saved once, and goes on."""
+    job = subprocess.Popen([ECHELON, "train", path, "--json", *args], cwd=place.folder, text=True,
+                           env=clean_environment(**MPI_KEEPS_MEMORY), stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    while '"checkpoint"' not in job.stdout.readline():
+        assert job.poll() is None
+    return job
+
+
+def test_two_at_once(place):
+    """A second run in the folder is refused and told who is there; what a killed one left is taken
+    over, and nothing is left of a hold at the end."""
+    clean(place)
+    path = config(place, {}, train={"steps": 10**6}, checkpoint={"every_steps": 1, "keep": 2})
+    job = started(place, path)
+    for how in (("--resume", "auto"), ("--resume", "no")):
+        run = place.train(path, *how)
+        expect(f"second {how}: exit", (run.code, run.stdout), (4, ""))
+        expect_in(f"second {how}", f"process {job.pid}, run.dir {place.path('run')}, since 2",
+                  run.stderr)
+    job.kill()
+    job.stdout.close()
+    job.wait()
+    expect("left by the dead", "lock" in os.listdir(place.path("ckpt")), True)
+    newest = max(n for n in os.listdir(place.path("ckpt")) if n.startswith("step-"))
+    run = good("taken over", place.train(path, "--steps", str(int(newest[5:]) + 2)))
+    expect("taken over: goes on", run.of("start")[0]["step"] >= int(newest[5:]), True)
+    expect("let go", [n for n in os.listdir(place.path("ckpt")) if not n.startswith("step-")], [])
 
 
 with Place() as place:
@@ -315,7 +374,7 @@ with Place() as place:
     place.tokens()
     for test in (test_on_other_layouts, test_evaluation_and_skips, test_stop_and_go_on, test_damage,
                  test_none_left, test_another_model, test_positions, test_paths_and_ends,
-                 *((test_over_mpi,) if has_mpi() else ())):
+                 test_earlier_runs_stay, test_two_at_once, *((test_over_mpi,) if has_mpi() else ())):
         began = time.monotonic()
         test(place)
         print(f"{test.__name__}: {time.monotonic() - began:.1f} s")

@@ -155,13 +155,14 @@ def test_run_folder(place, config, run):
 
 
 def test_repeats(place, config, run):
-    again = good("again", place.train(config, "--resume", "no"))
+    again = good("again", place.train(config, "--set", "checkpoint.dir=ckpt2"))
     expect("two runs, losses", again.losses, run.losses)
     expect("two runs, norms", [e["grad_norm"] for e in again.of("step")],
            [e["grad_norm"] for e in run.of("step")])
     expect("two runs, evaluation", [e["loss"] for e in again.of("eval")],
            [e["loss"] for e in run.of("eval")])
-    other = good("other seed", place.train(config, "--set", "train.seed=43", "--resume", "no"))
+    other = good("other seed", place.train(config, "--set", "train.seed=43", "--set",
+                                      "checkpoint.dir=ckpt3"))
     expect("another seed, another run", other.losses[0] != run.losses[0], True)
 
 

@@ -13,7 +13,7 @@ WORDS = "head_dim 520 is above the fast kernels' 512"
 def test_training(place):
     config = place.config(model=WIDE, checkpoint={"every_steps": 3})
     slow = place.train(config, "--kernels", "ref")
-    fast = place.train(config, "--kernels", "auto", "--resume", "no")
+    fast = place.train(config, "--kernels", "auto", "--set", "checkpoint.dir=fast")
     expect("exit", (slow.code, fast.code), (0, 0))
     expect("steps", (len(slow.losses), len(fast.losses)), (3, 3))
     if fast.of("start")[0]["kernels"] == "cpu":

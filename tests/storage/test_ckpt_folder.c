@@ -121,6 +121,31 @@ static void test_generations(void **state)
     ech_ckpt_close(&newest);
 }
 
+/* What a save may put its folder in place of: never a whole one of another run. */
+static void test_free_places(void **state)
+{
+    const char *dir = in_folder(state, "free");
+    const ckpt_save_spec other = {.model = &model,
+                                  .layout = {1, 1, 1, false},
+                                  .dtype = ECH_F32,
+                                  .step = 5,
+                                  .generation = 2,
+                                  .n_classes = 1};
+    ech_ckpt_saved saved;
+    assert_ok(ech_ckpt_check_free(path_of(dir, 5), 1));
+    make(dir, 5, 1);
+    make(dir, 7, 2);
+    assert_ok(ech_ckpt_check_free(path_of(dir, 5), 1));
+    assert_fails(ech_ckpt_check_free(path_of(dir, 5), 2), ECH_E_IO, "of another run");
+    assert_fails(ckpt_save(dir, &other, &saved), ECH_E_IO, "is not replaced");
+    expect_list(dir, "7 5"); /* and no debris */
+    assert_int_equal(folder_count(dir), 2);
+    damage(dir, 5);
+    assert_ok(ech_ckpt_check_free(path_of(dir, 5), 2));
+    assert_ok(ckpt_save(dir, &other, &saved));
+    assert_int_equal(found_step(dir), 7);
+}
+
 static void test_prune(void **state)
 {
     const char *dir = in_folder(state, "prune");
@@ -250,9 +275,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order), cmocka_unit_test(test_generations),
-        cmocka_unit_test(test_prune), cmocka_unit_test(test_prune_cut_short),
-        cmocka_unit_test(test_sweep), cmocka_unit_test(test_ranks_that_fail),
+        cmocka_unit_test(test_order),           cmocka_unit_test(test_generations),
+        cmocka_unit_test(test_free_places),     cmocka_unit_test(test_prune),
+        cmocka_unit_test(test_prune_cut_short), cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_ranks_that_fail),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
