@@ -86,6 +86,10 @@ ECH_MUST_USE ech_status ech_make_folders(const char *path);
 /** Is there something at path. */
 bool ech_path_exists(const char *path);
 
+/** Is there something at path, where not being allowed or able to look is no answer.
+ *  @return ECH_OK | ECH_E_IO (neither found nor known to be absent) */
+ECH_MUST_USE ech_status ech_path_look(const char *path, bool *exists);
+
 /** Does path name a folder. */
 bool ech_path_is_folder(const char *path);
 

@@ -84,6 +84,15 @@ bool ech_path_exists(const char *path)
     return ech_io_ask("stat", path, NULL) == 0 && lstat(path, &info) == 0;
 }
 
+ech_status ech_path_look(const char *path, bool *exists)
+{
+    struct stat info;
+    *exists = ech_io_ask("stat", path, NULL) == 0 && lstat(path, &info) == 0;
+    ECH_CHECK(*exists || errno == ENOENT || errno == ENOTDIR, ECH_E_IO, "%s: %s", path,
+              strerror(errno));
+    return ECH_OK;
+}
+
 bool ech_path_is_folder(const char *path)
 {
     struct stat info;

@@ -105,7 +105,7 @@ static ech_status parse_path(int argc, char **argv, const char **path, bool *as_
 /* --- each checkpoint of a folder --- */
 
 /* Told every checkpoint, newest first; c is NULL where it cannot be opened (the error says why). */
-typedef ech_status (*on_checkpoint)(void *user, const char *path, ech_ckpt *c);
+typedef ech_status (*on_checkpoint)(void *user, const char *path, ech_ckpt *c, ech_status open);
 
 static ech_status visit(const char *path, on_checkpoint visitor, void *user)
 {
@@ -113,7 +113,7 @@ static ech_status visit(const char *path, on_checkpoint visitor, void *user)
     const ech_status open = ech_ckpt_open(path, &c);
     if (open == ECH_E_NOMEM)
         return open;
-    const ech_status st = visitor(user, path, c);
+    const ech_status st = visitor(user, path, c, open);
     ech_ckpt_close(&c);
     return st;
 }
@@ -135,6 +135,12 @@ static ech_status each_checkpoint(const char *path, on_checkpoint visitor, void 
     }
     free(list);
     return st;
+}
+
+/* What is wrong with one, by the status of looking at it. */
+static const char *fault_name(ech_status st)
+{
+    return st == ECH_E_IO ? "cannot be read: " : "damaged: ";
 }
 
 /* --- ls --- */
@@ -170,21 +176,22 @@ static void list_plain(listing *l, const char *path, const ech_ckpt *c, const ch
     char layout[128];
     const ech_ckpt_manifest *m = c ? ech_ckpt_manifest_of(c) : NULL;
     if (m)
-        ech_text_add(&l->text, "%10" PRId64 "  run %-3" PRId64 " %12s  %s  %-24s %s%s\n",
-                     m->run.step, m->run.generation,
+        ech_text_add(&l->text, "%10" PRId64 "  run %-3" PRId64 " %12s  %s  %-24s %s\n", m->run.step,
+                     m->run.generation,
                      ech_format_bytes((double)ech_ckpt_bytes(c), size, sizeof size), m->run.saved,
-                     describe_layout(&m->layout, layout, sizeof layout), why ? "damaged: " : "ok",
-                     why ? why : "");
+                     describe_layout(&m->layout, layout, sizeof layout), why ? why : "ok");
     else
-        ech_text_add(&l->text, "%10s  %s: damaged: %s\n", "?", path, why);
+        ech_text_add(&l->text, "%10s  %s: %s\n", "?", path, why);
 }
 
-static ech_status list_one(void *user, const char *path, ech_ckpt *c)
+static ech_status list_one(void *user, const char *path, ech_ckpt *c, ech_status open)
 {
     listing *l = user;
     char why[512];
-    const bool good = c && ech_ckpt_check_files(c) == ECH_OK;
-    (void)snprintf(why, sizeof why, "%s", good ? "" : ech_error_message());
+    const ech_status st = c ? ech_ckpt_check_files(c) : open;
+    const bool good = st == ECH_OK;
+    (void)snprintf(why, sizeof why, "%s%s", good || l->as_json ? "" : fault_name(st),
+                   good ? "" : ech_error_message());
     (l->as_json ? list_json : list_plain)(l, path, c, good ? NULL : why);
     l->n++;
     return ECH_OK;
@@ -215,8 +222,8 @@ ech_status ech_ckpt_own_ls(int argc, char **argv)
 typedef struct verification {
     bool as_json;
     ech_jout json;
-    int64_t checkpoints, damaged;
-    char first[1024]; /* what was wrong with the first damaged one */
+    int64_t checkpoints, damaged, unread;
+    char first[1100]; /* what was wrong with the first such one */
 } verification;
 
 static void tell_fault(const ech_ckpt_fault *f, void *user)
@@ -227,7 +234,10 @@ static void tell_fault(const ech_ckpt_fault *f, void *user)
         return;
     }
     ech_jout_open(&v->json, NULL, '{');
-    ech_jout_int(&v->json, "rank", f->rank);
+    if (f->rank >= 0)
+        ech_jout_int(&v->json, "rank", f->rank);
+    else
+        ech_jout_null(&v->json, "rank");
     ech_jout_string(&v->json, "file", f->file);
     ech_jout_string(&v->json, "tensor", f->tensor);
     ech_jout_string(&v->json, "class", f->tensor ? ech_ckpt_class_name(f->cls) : NULL);
@@ -236,7 +246,7 @@ static void tell_fault(const ech_ckpt_fault *f, void *user)
     ech_jout_close(&v->json);
 }
 
-static ech_status verify_one(void *user, const char *path, ech_ckpt *c)
+static ech_status verify_one(void *user, const char *path, ech_ckpt *c, ech_status open)
 {
     verification *v = user;
     ech_jout *j = &v->json;
@@ -246,13 +256,16 @@ static ech_status verify_one(void *user, const char *path, ech_ckpt *c)
     ech_jout_open(j, NULL, '{');
     ech_jout_string(j, "path", path);
     ech_jout_open(j, "faults", '[');
-    const ech_status st = c ? ech_ckpt_verify(c, tell_fault, v) : ECH_E_CORRUPT;
+    const ech_status st = c ? ech_ckpt_verify(c, tell_fault, v) : open;
     ech_jout_close(j);
     if (c && st < 0)
         (void)snprintf(why, sizeof why, "%s", ech_error_message());
     if (st == ECH_E_NOMEM)
         return st;
-    ech_jout_bool(j, "valid", st == ECH_OK);
+    if (st == ECH_E_IO)
+        ech_jout_null(j, "valid"); /* it cannot be told */
+    else
+        ech_jout_bool(j, "valid", st == ECH_OK);
     ech_jout_string(j, "why", st == ECH_OK ? NULL : why);
     if (m) {
         ech_jout_int(j, "step", m->run.step);
@@ -261,8 +274,11 @@ static ech_status verify_one(void *user, const char *path, ech_ckpt *c)
     }
     ech_jout_close(j);
     v->checkpoints++;
-    if (st < 0 && v->damaged++ == 0)
-        (void)snprintf(v->first, sizeof v->first, "%s", why);
+    v->unread += st == ECH_E_IO;
+    v->damaged += st < 0 && st != ECH_E_IO;
+    if (st < 0 && v->damaged + v->unread == 1)
+        (void)snprintf(v->first, sizeof v->first, "%s%s", st == ECH_E_IO ? fault_name(st) : "",
+                       why);
     if (st == ECH_OK && !v->as_json)
         (void)printf("%s: ok, %" PRId64 " pieces, %" PRId64 " bytes\n", path, m->n_pieces,
                      ech_ckpt_bytes(c));
@@ -282,14 +298,16 @@ ech_status ech_ckpt_own_verify(int argc, char **argv)
                        path);
     if (st == ECH_OK && v.as_json) {
         ech_jout_close(&v.json);
-        ech_jout_bool(&v.json, "valid", v.damaged == 0);
+        ech_jout_bool(&v.json, "valid", v.damaged + v.unread == 0);
         ech_jout_close(&v.json);
         st = print_json(&v.json);
     }
     ech_jout_fini(&v.json);
     ECH_TRY(st);
     ECH_CHECK(v.damaged == 0, ECH_E_CORRUPT, "%s%s", v.first,
-              v.damaged > 1 ? "\nand other checkpoints are damaged too" : "");
+              v.damaged + v.unread > 1 ? "; other checkpoints fail too" : "");
+    ECH_CHECK(v.unread == 0, ECH_E_IO, "%s%s", v.first,
+              v.unread > 1 ? "; other checkpoints fail too" : "");
     return ECH_OK;
 }
 
@@ -328,6 +346,7 @@ static void add_run(ech_jout *j, const ech_ckpt *c)
     add_layout(j, &m->layout);
     ech_jout_raw(j, "model", m->model);
     ech_jout_raw(j, "config", m->config);
+    ech_jout_raw(j, "data", m->data ? m->data : "null");
 }
 
 static ech_status show_json(const ech_ckpt *c)

@@ -248,6 +248,8 @@ typedef struct process {
     ech_metrics *metrics;
     teller teller;
     ech_resume from;
+    ech_inputs inputs;   /* on rank 0's process */
+    ech_text data;       /* the same as JSON */
     const char *weights; /* what the run starts from, borrowed; NULL: the seed */
     uint64_t weights_hash;
     ech_legal_report costs;
@@ -270,7 +272,8 @@ static ech_status open_outputs(process *p)
                                  p->setup.transport_name,
                                  p->setup.kernels_name,
                                  p->weights,
-                                 p->weights_hash};
+                                 p->weights_hash,
+                                 &p->inputs};
     ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads, &p->from.hold));
     ECH_TRY(ech_run_folder_create(&facts));
     ECH_TRY(ech_run_metrics_path(&p->cfg, path, sizeof path));
@@ -299,7 +302,8 @@ static ech_status start_weights(process *p)
 
 static ech_status resume(process *p)
 {
-    const ech_resume_request asked = {.cfg = &p->cfg, .wish = p->o->resume, .steps = last_step(p)};
+    const ech_resume_request asked = {
+        .cfg = &p->cfg, .wish = p->o->resume, .steps = last_step(p), .inputs = &p->inputs};
     ECH_TRY(ech_run_setup_agree(&p->setup, ech_resume_find(&asked, p->session, &p->from)));
     if (p->from.path[0])
         ech_log_root(ECH_LOG_INFO, "goes on after step %lld from %s%s", (long long)p->from.at.step,
@@ -320,6 +324,14 @@ static ech_status check_size_too(const process *p, const ech_session_config *sc,
     return st;
 }
 
+static ech_status hash_inputs(process *p)
+{
+    ECH_TRY(ech_inputs_hash(&p->cfg, &p->inputs));
+    ech_inputs_to_json(&p->inputs, &p->data);
+    ECH_CHECK(!p->data.failed, ECH_E_NOMEM, "no memory for the data's hashes");
+    return ECH_OK;
+}
+
 /* What every rank can do alone is done first and agreed on, so that all of them go on or none. */
 static ech_status prepare(process *p)
 {
@@ -333,6 +345,9 @@ static ech_status prepare(process *p)
     if (p->setup.n_local == p->setup.world) /* nobody waits meanwhile */
         st = ech_cures_add(&p->cfg, &sc, st);
     ECH_TRY(ech_run_setup_agree(&p->setup, st));
+    if (p->setup.transport[0]->rank == 0)
+        st = hash_inputs(p);
+    ECH_TRY(ech_run_setup_agree_on_root(&p->setup, st));
     ECH_TRY(resume(p));
     ECH_TRY(start_weights(p));
     if (p->setup.transport[0]->rank == 0)
@@ -357,6 +372,7 @@ static ech_status run_loop(process *p, ech_loop_end *end)
         .legal = &p->costs,
         .transport = p->setup.transport_name,
         .kernels = p->setup.kernels_name,
+        .data = p->data.bytes ? ech_text_get(&p->data) : NULL,
         .wants_ranks = p->o->json_ranks,
         .sink = {&p->teller, tell_start, tell_step, tell_eval, tell_checkpoint, tell_fault,
                  tell_end},
@@ -384,6 +400,8 @@ static ech_status run_process(process *p, const ech_run_request *request, int *c
     ech_feed_close(&p->feed);
     ech_metrics_destroy(&p->metrics);
     ech_resume_fini(&p->from);
+    ech_inputs_fini(&p->inputs);
+    ech_text_fini(&p->data);
     if (st < 0 && others_may_wait(&p->setup)) {
         /* the other ranks may be waiting for this one: say why, then end the job */
         *code = ech_cli_fail(st);

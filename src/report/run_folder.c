@@ -1,9 +1,7 @@
 #include "report/run_folder.h"
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/io.h"
-#include "data/token_file.h"
 #include "measure/machine.h"
 #include "report/jout.h"
 
@@ -12,78 +10,39 @@
 
 enum { MAX_PATH_BYTES = 4096 };
 
-static ech_status hash_file(const char *path, int64_t *bytes, char hex[33])
+static void add_files(ech_jout *j, const char *key, const ech_inputs *inputs)
 {
-    ech_file *f = NULL;
-    const void *map = NULL;
-    ECH_TRY(ech_file_open(path, &f));
-    *bytes = ech_file_bytes(f);
-    const ech_status st = ech_file_map(f, &map);
-    if (st == ECH_OK) {
-        ech_hash128_hex(map ? map : "", (size_t)*bytes, hex);
-        ech_unmap(map, *bytes);
-    }
-    ech_file_close(&f);
-    return st;
-}
-
-/* Of tokens as stored: where a side file has the hashes of its blocks, nothing else is read. */
-static ech_status hash_tokens(const ech_config *cfg, const char *path, int64_t *n, char hex[33])
-{
-    ech_token_file *f = NULL;
-    ech_token_options opt = ech_token_options_default();
-    opt.dtype = cfg->data.dtype;
-    opt.vocab = cfg->model.vocab;
-    opt.skips_scan = true;
-    ECH_TRY(ech_token_file_open(path, &opt, &f));
-    *n = ech_token_file_info(f)->n_tokens;
-    const ech_status st = ech_token_file_hash(f, hex);
-    ech_token_file_close(&f);
-    return st;
-}
-
-static ech_status add_token_files(ech_jout *j, const char *key, const ech_config *cfg,
-                                  const ech_strings *files)
-{
-    char hex[33];
-    int64_t n = 0;
+    const bool is_mask = strcmp(key, "mask") == 0;
     ech_jout_open(j, key, '[');
-    for (int i = 0; i < files->n; i++) {
-        ECH_TRY(hash_tokens(cfg, files->item[i], &n, hex));
+    for (int i = 0; i < inputs->n; i++) {
+        const ech_input *in = &inputs->item[i];
+        if (strcmp(in->key, key) != 0)
+            continue;
         ech_jout_open(j, NULL, '{');
-        ech_jout_string(j, "path", files->item[i]);
-        ech_jout_int(j, "tokens", n);
-        ech_jout_string(j, "tokens_hash", hex);
+        ech_jout_string(j, "path", in->path);
+        ech_jout_int(j, is_mask ? "bytes" : "tokens", in->count);
+        ech_jout_string(j, is_mask ? "xxh128" : "tokens_hash", in->hash);
         ech_jout_close(j);
     }
     ech_jout_close(j);
-    return ECH_OK;
 }
 
-static ech_status add_files(ech_jout *j, const char *key, const ech_strings *files)
-{
-    char hex[33];
-    int64_t bytes = 0;
-    ech_jout_open(j, key, '[');
-    for (int i = 0; i < files->n; i++) {
-        ECH_TRY(hash_file(files->item[i], &bytes, hex));
-        ech_jout_open(j, NULL, '{');
-        ech_jout_string(j, "path", files->item[i]);
-        ech_jout_int(j, "bytes", bytes);
-        ech_jout_string(j, "xxh128", hex);
-        ech_jout_close(j);
-    }
-    ech_jout_close(j);
-    return ECH_OK;
-}
-
-static ech_status add_data(ech_jout *j, const ech_config *cfg)
+static void add_inputs(ech_jout *j, const ech_inputs *inputs)
 {
     ech_jout_open(j, "data", '{');
-    ECH_TRY(add_token_files(j, "train", cfg, &cfg->data.train));
-    ECH_TRY(add_token_files(j, "valid", cfg, &cfg->data.valid));
-    ECH_TRY(add_files(j, "mask", &cfg->data.mask));
+    add_files(j, "train", inputs);
+    add_files(j, "valid", inputs);
+    add_files(j, "mask", inputs);
     ech_jout_close(j);
+}
+
+static ech_status add_data(ech_jout *j, const ech_run_facts *facts)
+{
+    ech_inputs own = {0};
+    if (!facts->inputs)
+        ECH_TRY(ech_inputs_hash(facts->cfg, &own));
+    add_inputs(j, facts->inputs ? facts->inputs : &own);
+    ech_inputs_fini(&own);
     return ECH_OK;
 }
 
@@ -170,7 +129,7 @@ static ech_status write_record(const ech_run_facts *facts, ech_jout *j)
     add_machine(j);
     add_layout(j, facts);
     add_start(j, facts);
-    ECH_TRY(add_data(j, facts->cfg));
+    ECH_TRY(add_data(j, facts));
     add_config(j, facts->cfg);
     ech_jout_close(j);
     ECH_CHECK(!j->text.failed, ECH_E_NOMEM, "no memory for the run record");

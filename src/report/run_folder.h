@@ -10,17 +10,19 @@
 
 #include "base/status.h"  /* ech_status */
 #include "train/config.h" /* ech_config */
+#include "train/inputs.h" /* ech_inputs */
 
 /** What a record holds besides the machine and the versions, which are found out. */
 typedef struct ech_run_facts {
-    const ech_config *cfg;   /**< borrowed, resolved */
-    int argc;                /**< the command line, argv[0] included */
-    const char *const *argv; /**< borrowed */
-    int ranks;               /**< processes or virtual ranks */
-    const char *transport;   /**< "self", "inproc", "mpi" */
-    const char *kernels;     /**< "ref", "cpu" */
-    const char *weights;     /**< folder the run starts from; NULL: the seed */
-    uint64_t weights_hash;   /**< of all values as they are trained, padding included */
+    const ech_config *cfg;    /**< borrowed, resolved */
+    int argc;                 /**< the command line, argv[0] included */
+    const char *const *argv;  /**< borrowed */
+    int ranks;                /**< processes or virtual ranks */
+    const char *transport;    /**< "self", "inproc", "mpi" */
+    const char *kernels;      /**< "ref", "cpu" */
+    const char *weights;      /**< folder the run starts from; NULL: the seed */
+    uint64_t weights_hash;    /**< of all values as they are trained, padding included */
+    const ech_inputs *inputs; /**< borrowed: of cfg; NULL: hashed here */
 } ech_run_facts;
 
 /** Make cfg's run.dir and write its record.  Token files without a side file and masks are

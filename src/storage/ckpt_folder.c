@@ -27,6 +27,17 @@ static int64_t step_of(const char *name, size_t bytes)
     return step;
 }
 
+int64_t ech_ckpt_step_of_path(const char *path)
+{
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    return step_of(path + start, end - start);
+}
+
 static ech_status add_entry(const char *dir, const char *name, ech_ckpt_entry **list, size_t *n,
                             size_t *capacity)
 {
@@ -100,7 +111,7 @@ static ech_status open_if_good(const char *path, const ech_ckpt_query *q, ech_ck
     if (st == ECH_OK)
         st = ech_ckpt_check_files(c);
     if (st == ECH_OK && q->verifies)
-        st = ech_ckpt_verify(c, NULL, NULL);
+        st = ech_ckpt_verify_share(c, 0, 1);
     if (st < 0)
         ech_ckpt_close(&c);
     *out = c;
@@ -119,7 +130,7 @@ ech_status ech_ckpt_find(const char *dir, const ech_ckpt_query *query, ech_text 
         char path[4096];
         st = ech_path_join(dir, list[i].name, path, sizeof path);
         const ech_status open = st == ECH_OK ? open_if_good(path, query, out) : st;
-        if (open == ECH_E_NOMEM)
+        if (open == ECH_E_NOMEM || open == ECH_E_IO)
             st = open;
         else if (open < 0) {
             ech_text_add(passed_over, "%s\n", ech_error_message());
@@ -153,7 +164,11 @@ ech_status ech_ckpt_check_free(const char *path, int64_t generation)
     const ech_ckpt_query every_byte = {.verifies = true};
     ech_ckpt_position head = {.generation = 0};
     ech_ckpt *c = NULL;
-    if (!ech_ckpt_exists(path))
+    char manifest[4096];
+    bool exists;
+    ECH_TRY(ech_path_join(path, ECH_CKPT_MANIFEST, manifest, sizeof manifest));
+    ECH_TRY(ech_path_look(manifest, &exists));
+    if (!exists)
         return ECH_OK;
     ech_status st = ech_ckpt_manifest_peek(path, &head);
     if (st == ECH_OK && head.generation == generation)
@@ -181,7 +196,7 @@ static ech_status is_whole(const char *path, bool *out)
     const ech_status st = open_if_good(path, &any, &c);
     ech_ckpt_close(&c);
     *out = st == ECH_OK;
-    if (st == ECH_E_NOMEM)
+    if (st == ECH_E_NOMEM || st == ECH_E_IO)
         return st;
     if (st < 0)
         ech_error_clear();

@@ -19,6 +19,9 @@ typedef struct ech_ckpt_entry {
                              which counts as newest so that it is spoken of */
 } ech_ckpt_entry;
 
+/** The step that a folder is named after, the last part of its path being step-N; -1: another name. */
+int64_t ech_ckpt_step_of_path(const char *path);
+
 /** Checkpoints in a folder, newest first; an absent folder has none.
  *  @param dir  the folder
  *  @param out  [n] owned by the caller, free()
@@ -39,7 +42,8 @@ typedef struct ech_ckpt_query {
  *  @param query        borrowed
  *  @param passed_over  appended: a line for each newer one that is damaged or of another model
  *  @param out          owned by the caller, ech_ckpt_close; NULL: there is none
- *  @return ECH_OK | ECH_E_IO (the folder cannot be listed) | ECH_E_NOMEM */
+ *  @return ECH_OK | ECH_E_IO (the folder, or one of these, cannot be read: that is no damage)
+ *        | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_find(const char *dir, const ech_ckpt_query *query,
                                       ech_text *passed_over, ech_ckpt **out);
 

@@ -29,6 +29,8 @@ void ech_ckpt_manifest_fini(ech_ckpt_manifest *m)
 {
     free(m->model);
     free(m->config);
+    free(m->data);
+    free(m->copy);
     free(m->tensor);
     free(m->file);
     free(m->piece);

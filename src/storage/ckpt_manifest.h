@@ -9,6 +9,8 @@
  *           "lr":0.0003,"loss_scale":1,"rotary":"half","saved":"2026-01-31T12:00:00Z"},
  *    "layout":{"world":8,"tp":2,"cp":1,"pp":1,"shards":4,"replicas":1,"sequence_parallel":true},
  *    "model":{ an HF config.json },  "config":{ the resolved configuration },
+ *    "data":{"train":["<hash>"], ...},                              of what was read; may be left out
+ *    "copies":[["tokenizer.json",1234,"<xxh3-128>"], ...],          bytes; may be left out
  *    "tensors":[["embed.token.weight",[50257,768]], ...],          canonical names, vocabulary unpadded
  *    "fingerprint":"<xxh3-128 of rotary, names and shapes>",
  *    "classes":[[0,"params","fp32"], ...],
@@ -17,8 +19,8 @@
  *
  *  A piece is elements [first, first + n) in row-major order of a box (storage/ckpt_box.h) of a
  *  tensor, little-endian in the type of its class, at `offset` of its rank's file.  Keys stand in
- *  this order, so none can be twice, unknown or missing.  File names are made from the rank: nothing
- *  in a manifest is a path.
+ *  this order, so none can be twice, unknown or missing.  File names are made from the rank, those of
+ *  copies are plain: nothing in a manifest is a path.
  *
  *  Believed only when all of this holds: sizes and products stay in 63 bits; at most
  *  ECH_CKPT_TENSORS_MAX tensors, names printable and different; a piece holds 1 ..
@@ -36,7 +38,9 @@
 enum {
     ECH_CKPT_VERSION = 1,
     ECH_CKPT_PIECE_BYTES = 16 << 20, /**< largest piece: a bound on every buffer */
-    ECH_CKPT_TENSORS_MAX = 1000000
+    ECH_CKPT_TENSORS_MAX = 1000000,
+    ECH_CKPT_COPIES_MAX = 16,            /**< files beside the pieces */
+    ECH_CKPT_GENERATION_MAX = 1000000000 /**< more runs no folder has seen */
 };
 /** Largest manifest that is read. */
 #define ECH_CKPT_MANIFEST_BYTES INT64_C(0x7fffffff)
@@ -93,12 +97,22 @@ typedef struct ech_ckpt_piece {
     char hash[33];
 } ech_ckpt_piece;
 
+/** A file that was copied beside the pieces: a tokenizer's. */
+typedef struct ech_ckpt_copy {
+    char name[256]; /**< plain (ech_path_is_plain) */
+    int64_t bytes;
+    char hash[33];
+} ech_ckpt_copy;
+
 /** A manifest.  Read only once made. */
 typedef struct ech_ckpt_manifest {
     ech_ckpt_position run;
     ech_ckpt_layout layout;
-    char *model;             /**< owned: JSON text */
-    char *config;            /**< owned: JSON text */
+    char *model;         /**< owned: JSON text */
+    char *config;        /**< owned: JSON text */
+    char *data;          /**< owned: JSON text of the data's hashes; NULL: not told */
+    ech_ckpt_copy *copy; /**< owned, [n_copies] */
+    int64_t n_copies;
     ech_ckpt_tensor *tensor; /**< owned, [n_tensors] */
     int64_t n_tensors;
     char fingerprint[33];                /**< as read; printing computes it */

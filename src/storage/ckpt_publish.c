@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/io.h"
 #include "base/io_folder.h"
 #include "storage/ckpt_folder.h"
@@ -131,15 +132,49 @@ static ech_status fill_head(const ech_ckpt_head *head, ech_ckpt_manifest *m)
     ECH_TRY(ech_ckpt_tensors_create(head->model, head->canon, &m->tensor));
     m->n_tensors = head->canon->n_params;
     m->config = strdup(head->config ? head->config : "{}");
+    m->data = head->data ? strdup(head->data) : NULL;
     const ech_status st = ech_model_to_hf(head->model, NULL, &model);
     m->model = model.data; /* taken */
-    ECH_CHECK(m->config, ECH_E_NOMEM, "no memory for the manifest");
+    ECH_CHECK(m->config && (m->data || !head->data), ECH_E_NOMEM, "no memory for the manifest");
+    return st;
+}
+
+static ech_status add_copy(const char *tmp, const char *name, ech_ckpt_manifest *m)
+{
+    char path[4096];
+    char *text = NULL;
+    size_t bytes = 0;
+    ECH_CHECK(m->n_copies < ECH_CKPT_COPIES_MAX, ECH_E_CORRUPT, "%s: more than %d files beside",
+              tmp, (int)ECH_CKPT_COPIES_MAX);
+    ech_ckpt_copy *c = &m->copy[m->n_copies++];
+    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    ECH_TRY(ech_path_join(tmp, name, path, sizeof path));
+    ECH_TRY(ech_read_whole(path, ECH_CKPT_MANIFEST_BYTES, &text, &bytes));
+    c->bytes = (int64_t)bytes;
+    ech_hash128_hex(text, bytes, c->hash);
+    free(text);
+    return ECH_OK;
+}
+
+/* Everything in the folder but the pieces, before the manifest is there. */
+static ech_status add_copies(const char *tmp, ech_ckpt_manifest *m)
+{
+    char **names = NULL;
+    size_t n = 0;
+    ech_status st = ECH_OK;
+    ECH_TRY(ech_calloc(ECH_CKPT_COPIES_MAX, sizeof *m->copy, &m->copy));
+    ECH_TRY(ech_list_folder(tmp, &names, &n));
+    for (size_t i = 0; i < n && st == ECH_OK; i++)
+        if (strncmp(names[i], "rank-", 5) != 0)
+            st = add_copy(tmp, names[i], m);
+    ech_names_destroy(&names, n);
     return st;
 }
 
 static ech_status fill(const char *tmp, const ech_ckpt_head *head, ech_ckpt_manifest *m)
 {
     ECH_TRY(fill_head(head, m));
+    ECH_TRY(add_copies(tmp, m));
     ECH_TRY(ech_calloc((size_t)head->layout.world, sizeof *m->file, &m->file));
     for (int r = 0; r < head->layout.world; r++)
         ECH_TRY(read_table(tmp, r, m));

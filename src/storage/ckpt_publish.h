@@ -14,9 +14,10 @@
 typedef struct ech_ckpt_head {
     ech_ckpt_position run; /**< `saved` and `is_interleaved` are filled in */
     ech_ckpt_layout layout;
-    const ech_model *model;              /**< borrowed */
-    const ech_canon *canon;              /**< borrowed */
-    const char *config;                  /**< borrowed: JSON object; NULL: {} */
+    const ech_model *model; /**< borrowed */
+    const ech_canon *canon; /**< borrowed */
+    const char *config;     /**< borrowed: JSON object; NULL: {} */
+    const char *data;       /**< borrowed: JSON object of the data's hashes; NULL: none */
     ech_dtype dtype[ECH_N_CKPT_CLASSES]; /**< ECH_N_DTYPES: no such class */
 } ech_ckpt_head;
 
@@ -37,7 +38,8 @@ ECH_MUST_USE ech_status ech_ckpt_path(const char *dir, int64_t step, char *buf, 
  *  @return ECH_OK | ECH_E_IO | ECH_E_USAGE | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_begin(const char *dir, int64_t step, char *tmp, size_t n);
 
-/** Put all ranks' tables together, check that they cover every tensor once, write the manifest, put
+/** Put all ranks' tables together, check that they cover every tensor once, hash what else lies in
+ *  the folder (a tokenizer), write the manifest, put
  *  the folder in place.  A checkpoint of the same step and generation that stands there is
  *  replaced, and a damaged one; a whole one of another generation never is.
  *  @param dir   as for ech_ckpt_begin

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/node.h"
+#include "storage/ckpt_folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,6 +36,19 @@ typedef struct sink {
     char *dst;
 } sink;
 
+/* Is a manifest there; a folder that may not be looked into is not damaged. */
+static ech_status look(const char *path)
+{
+    char manifest[4096];
+    bool exists;
+    ECH_TRY(ech_path_join(path, ECH_CKPT_MANIFEST, manifest, sizeof manifest));
+    ECH_TRY(ech_path_look(manifest, &exists));
+    if (exists)
+        return ECH_OK;
+    ECH_CHECK(ech_path_is_folder(path), ECH_E_IO, "%s: no such folder", path);
+    return ECH_RAISE(ECH_E_CORRUPT, "%s: holds no " ECH_CKPT_MANIFEST, path);
+}
+
 ech_status ech_ckpt_open(const char *path, ech_ckpt **out)
 {
     ech_ckpt *c;
@@ -42,10 +56,8 @@ ech_status ech_ckpt_open(const char *path, ech_ckpt **out)
     ECH_TRY(ech_calloc(1, sizeof *c, &c));
     c->path = strdup(path);
     ech_status st = c->path ? ECH_OK : ECH_RAISE(ECH_E_NOMEM, "no memory to open %s", path);
-    if (st == ECH_OK && !ech_ckpt_exists(path))
-        st = ech_path_is_folder(path)
-                 ? ECH_RAISE(ECH_E_CORRUPT, "%s: holds no " ECH_CKPT_MANIFEST, path)
-                 : ECH_RAISE(ECH_E_IO, "%s: no such folder", path);
+    if (st == ECH_OK)
+        st = look(path);
     if (st == ECH_OK)
         st = ech_ckpt_manifest_read(path, &c->m);
     if (st < 0)
@@ -112,8 +124,10 @@ static ech_status open_checked(const ech_ckpt *c, int64_t index, ech_file **out)
     const ech_ckpt_file *f = &c->m.file[index];
     char name[32];
     char path[4096];
+    bool exists;
     ECH_TRY(ech_path_join(c->path, ech_ckpt_file_name(f->rank, name), path, sizeof path));
-    ECH_CHECK(ech_path_exists(path), ECH_E_CORRUPT,
+    ECH_TRY(ech_path_look(path, &exists));
+    ECH_CHECK(exists, ECH_E_CORRUPT,
               "%s: the file of rank %" PRId64 " is missing, with '%s' and more", path, f->rank,
               first_tensor(c, f->rank));
     ECH_TRY(ech_file_open_in(c->path, name, out));
@@ -163,97 +177,56 @@ static ech_status file_of(ech_ckpt *c, const ech_ckpt_piece *p, const ech_file *
     return ECH_OK;
 }
 
+/* "batch.global" of the saved configuration; 0: it does not say. */
+static int64_t saved_batch(const ech_ckpt *c)
+{
+    ech_node *tree = NULL;
+    int64_t batch = 0;
+    if (ech_node_parse_json(c->m.config, strlen(c->m.config), "config", &tree) < 0)
+        ech_error_clear();
+    const ech_node *section = tree ? ech_node_find(tree, "batch") : NULL;
+    const ech_node *value = section ? ech_node_find(section, "global") : NULL;
+    if (value && value->kind == ECH_NODE_INT)
+        batch = value->integer;
+    ech_node_destroy(&tree);
+    return batch;
+}
+
+static ech_status check_folder(const ech_ckpt *c)
+{
+    const int64_t named = ech_ckpt_step_of_path(c->path);
+    ECH_CHECK(named < 0 || named == c->m.run.step, ECH_E_CORRUPT,
+              "%s: its name says step %" PRId64 ", its manifest step %" PRId64, c->path, named,
+              c->m.run.step);
+    return ECH_OK;
+}
+
+ech_status ech_ckpt_check_run(const ech_ckpt *c)
+{
+    const ech_ckpt_position *at = &c->m.run;
+    const int64_t batch = saved_batch(c);
+    int64_t samples = 0;
+    ECH_TRY(check_folder(c));
+    ECH_CHECK(at->updates <= at->step, ECH_E_CORRUPT,
+              "%s: %" PRId64 " updates in %" PRId64 " steps", c->path, at->updates, at->step);
+    ECH_CHECK(at->step > 0 ? at->samples % at->step == 0 : at->samples == 0, ECH_E_CORRUPT,
+              "%s: %" PRId64 " samples in %" PRId64 " steps", c->path, at->samples, at->step);
+    ECH_CHECK(
+        batch <= 0 || (ech_mul_i64(at->step, batch, &samples) == ECH_OK && samples == at->samples),
+        ECH_E_CORRUPT, "%s: %" PRId64 " samples in %" PRId64 " steps, its batch.global is %" PRId64,
+        c->path, at->samples, at->step, batch);
+    return ECH_OK;
+}
+
 ech_status ech_ckpt_check_files(ech_ckpt *c)
 {
+    ECH_TRY(ech_ckpt_check_run(c));
     for (int64_t i = 0; i < c->m.n_files; i++) {
         ech_file *f = NULL;
         ECH_TRY(open_checked(c, i, &f));
         ech_file_close(&f);
     }
     return ECH_OK;
-}
-
-/* --- models --- */
-
-static ech_status compare_tensor(const ech_ckpt *c, const ech_ckpt_tensor *saved,
-                                 const ech_ckpt_tensor *mine)
-{
-    ECH_CHECK(!strcmp(saved->name, mine->name), ECH_E_CONFIG,
-              "%s is of another model: it has '%s' where this one has '%s'", c->path, saved->name,
-              mine->name);
-    bool is_same = saved->rank == mine->rank;
-    ech_text shapes[2] = {{0}, {0}};
-    for (int d = 0; d < mine->rank && is_same; d++)
-        is_same = saved->dim[d] == mine->dim[d];
-    if (is_same)
-        return ECH_OK;
-    for (int k = 0; k < 2; k++) {
-        const ech_ckpt_tensor *t = k ? mine : saved;
-        for (int d = 0; d < t->rank; d++)
-            ech_text_add(&shapes[k], "%s%" PRId64, d ? ", " : "", t->dim[d]);
-    }
-    const ech_status st =
-        ECH_RAISE(ECH_E_CONFIG, "%s is of another model: its '%s' is [%s], this one's [%s]",
-                  c->path, saved->name, ech_text_get(&shapes[0]), ech_text_get(&shapes[1]));
-    ech_text_fini(&shapes[0]);
-    ech_text_fini(&shapes[1]);
-    return st;
-}
-
-static ech_status compare_tensors(const ech_ckpt *c, const ech_ckpt_tensor *mine, int64_t n)
-{
-    const ech_ckpt_manifest *m = &c->m;
-    for (int64_t i = 0; i < n && i < m->n_tensors; i++)
-        ECH_TRY(compare_tensor(c, &m->tensor[i], &mine[i]));
-    ECH_CHECK(m->n_tensors <= n, ECH_E_CONFIG,
-              "%s is of another model: it has '%s', which this one has not", c->path,
-              m->tensor[n < m->n_tensors ? n : 0].name);
-    ECH_CHECK(m->n_tensors >= n, ECH_E_CONFIG,
-              "%s is of another model: it lacks '%s', which this one has", c->path,
-              mine[m->n_tensors < n ? m->n_tensors : 0].name);
-    return ECH_OK;
-}
-
-ech_status ech_ckpt_check_model(const ech_ckpt *c, const ech_model *model, const ech_canon *canon)
-{
-    const bool is_interleaved = model->rope.kind != ECH_ROPE_NONE && model->rope.interleaved;
-    ech_ckpt_tensor *mine = NULL;
-    ECH_TRY(ech_ckpt_tensors_create(model, canon, &mine));
-    ech_status st = compare_tensors(c, mine, canon->n_params);
-    free(mine);
-    ECH_TRY(st);
-    ECH_CHECK(c->m.run.is_interleaved == is_interleaved, ECH_E_CONFIG,
-              "%s is of another model: its rotary pairs are %s, this one's %s (model.rope.layout)",
-              c->path, c->m.run.is_interleaved ? "interleaved" : "half-split",
-              is_interleaved ? "interleaved" : "half-split");
-    return ECH_OK;
-}
-
-/* The model as its text says. */
-static ech_status parse_model(const ech_ckpt *c, ech_model *model)
-{
-    ech_node *tree = NULL;
-    ECH_TRY(ech_node_parse_json(c->m.model, strlen(c->m.model), c->path, &tree));
-    const ech_status st = ech_model_from_hf(tree, c->path, model);
-    ech_node_destroy(&tree);
-    return st;
-}
-
-ech_status ech_ckpt_model(const ech_ckpt *c, ech_model *model, ech_canon *canon)
-{
-    ech_status st = parse_model(c, model);
-    if (st < 0)
-        return ech_error_prefix(st == ECH_E_NOMEM ? st : ECH_E_CORRUPT, "the manifest's model: ");
-    (void)snprintf(model->name, sizeof model->name, "%s", c->path);
-    if (model->rope.kind != ECH_ROPE_NONE)
-        model->rope.interleaved = c->m.run.is_interleaved;
-    ECH_TRY(ech_canon_create(model, canon));
-    st = ech_ckpt_check_model(c, model, canon);
-    if (st < 0)
-        ech_canon_fini(canon);
-    if (st == ECH_E_CONFIG)
-        return ech_error_prefix(ECH_E_CORRUPT, "the manifest's model is not that of its tensors: ");
-    return st;
 }
 
 /* --- elements --- */
@@ -434,8 +407,18 @@ typedef struct verdict {
     ech_ckpt_on_fault on_fault;
     void *user;
     int64_t n;
+    bool is_unread; /* some of it could not be read, which says nothing of its bytes */
+    bool is_damaged;
     char first[1024];
 } verdict;
+
+static void judge(verdict *v, ech_status st)
+{
+    v->is_unread |= st == ECH_E_IO;
+    v->is_damaged |= st != ECH_E_IO;
+    if (v->n++ == 0)
+        (void)snprintf(v->first, sizeof v->first, "%s", ech_error_message());
+}
 
 static void tell(verdict *v, const ech_ckpt *c, const ech_ckpt_piece *p, int64_t rank)
 {
@@ -446,8 +429,6 @@ static void tell(verdict *v, const ech_ckpt *c, const ech_ckpt_piece *p, int64_t
                                   .cls = p ? (ech_ckpt_class)p->cls : ECH_CKPT_PARAMS,
                                   .offset = p ? p->offset : 0,
                                   .what = ech_error_message()};
-    if (v->n++ == 0)
-        (void)snprintf(v->first, sizeof v->first, "%s", ech_error_message());
     if (v->on_fault)
         v->on_fault(&fault, v->user);
 }
@@ -467,13 +448,15 @@ static void verify_file(ech_ckpt *c, int64_t index, const ech_ckpt_piece *const 
                         verdict *v)
 {
     ech_file *f = NULL;
-    const bool is_open = open_checked(c, index, &f) == ECH_OK;
-    if (!is_open)
+    const ech_status open = open_checked(c, index, &f);
+    if (open < 0) {
+        judge(v, open);
         tell(v, c, NULL, c->m.file[index].rank);
-    for (int64_t i = 0; i < n && is_open; i++) {
+    }
+    for (int64_t i = 0; i < n && open == ECH_OK; i++) {
         const ech_status st = read_piece(c, f, piece[i]);
         if (st < 0) {
-            (void)name_piece(c, piece[i], st);
+            judge(v, name_piece(c, piece[i], st));
             tell(v, c, piece[i], piece[i]->rank);
         }
     }
@@ -505,19 +488,66 @@ static ech_status verify(ech_ckpt *c, int64_t share, int64_t shares, verdict *v)
         at += here;
     }
     free(piece);
-    ECH_CHECK(v->n == 0, ECH_E_CORRUPT, "%s%s", v->first,
-              v->n > 1 ? " (and more of it is damaged)" : "");
     return ECH_OK;
+}
+
+static ech_status sentence(const verdict *v)
+{
+    ECH_CHECK(!v->is_damaged, ECH_E_CORRUPT, "%s%s", v->first,
+              v->n > 1 ? " (and more of it is damaged)" : "");
+    ECH_CHECK(!v->is_unread, ECH_E_IO, "%s%s", v->first,
+              v->n > 1 ? " (and more of it cannot be read)" : "");
+    return ECH_OK;
+}
+
+static ech_status check_copy(const ech_ckpt *c, const ech_ckpt_copy *copy)
+{
+    char path[4096];
+    char hash[33];
+    char *text = NULL;
+    size_t bytes = 0;
+    bool exists;
+    ECH_TRY(ech_path_join(c->path, copy->name, path, sizeof path));
+    ECH_TRY(ech_path_look(path, &exists));
+    ECH_CHECK(exists, ECH_E_CORRUPT, "%s: is missing", path);
+    ECH_TRY(ech_read_whole(path, ECH_CKPT_MANIFEST_BYTES, &text, &bytes));
+    ech_hash128_hex(text, bytes, hash);
+    free(text);
+    ECH_CHECK((int64_t)bytes == copy->bytes && !memcmp(hash, copy->hash, sizeof hash),
+              ECH_E_CORRUPT,
+              "%s: damaged: %zu bytes with hash %s, the manifest says %" PRId64 " and %s", path,
+              bytes, hash, copy->bytes, copy->hash);
+    return ECH_OK;
+}
+
+/* What lies beside the pieces, and what the manifest says of the run. */
+static void verify_rest(const ech_ckpt *c, verdict *v)
+{
+    const ech_ckpt_fault none = {.rank = -1, .cls = ECH_CKPT_PARAMS};
+    for (int64_t i = -1; i < c->m.n_copies; i++) {
+        const ech_status st = i < 0 ? ech_ckpt_check_run(c) : check_copy(c, &c->m.copy[i]);
+        ech_ckpt_fault fault = none;
+        if (st == ECH_OK)
+            continue;
+        judge(v, st);
+        fault.file = i < 0 ? ECH_CKPT_MANIFEST : c->m.copy[i].name;
+        fault.what = ech_error_message();
+        if (v->on_fault)
+            v->on_fault(&fault, v->user);
+    }
 }
 
 ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user)
 {
     verdict v = {.on_fault = on_fault, .user = user};
-    return verify(c, 0, 1, &v);
+    verify_rest(c, &v);
+    ECH_TRY(verify(c, 0, 1, &v));
+    return sentence(&v);
 }
 
 ech_status ech_ckpt_verify_share(ech_ckpt *c, int64_t share, int64_t shares)
 {
     verdict v = {0};
-    return verify(c, share, shares, &v);
+    ECH_TRY(verify(c, share, shares, &v));
+    return sentence(&v);
 }

@@ -35,18 +35,31 @@ int64_t ech_ckpt_bytes(const ech_ckpt *c);
 /** Is there a folder of this format: does it hold a manifest.json?  Nothing is opened. */
 bool ech_ckpt_exists(const char *path);
 
-/** Is every piece file there, regular and of its size?
+/** Does what the manifest says of the run hold together: no more updates than steps, as many samples as
+ *  steps of its batch.global (of any one size where its configuration does not say), and the step
+ *  that the folder is named after?
+ *  @return ECH_OK | ECH_E_CORRUPT */
+ECH_MUST_USE ech_status ech_ckpt_check_run(const ech_ckpt *c);
+
+/** Does the run hold together (ech_ckpt_check_run), and is every piece file there, regular and of its
+ *  size?
  *  @return ECH_OK | ECH_E_CORRUPT (which rank's, and the first tensor in it) | ECH_E_ILLEGAL
- *        | ECH_E_IO | ECH_E_NOMEM */
+ *        | ECH_E_IO (it cannot be told) | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_check_files(ech_ckpt *c);
 
-/** Is it a checkpoint of this model: same tensors, same pairing of rotary dimensions?
+/** Is it a checkpoint of this model: same tensors, and all that they compute the same (heads, norm,
+ *  activation, rotary embedding)?
  *  @param c      open
  *  @param model  of the canon
  *  @param canon  canonical tensors
- *  @return ECH_OK | ECH_E_CONFIG (the first tensor that differs, and how) | ECH_E_NOMEM */
+ *  @return ECH_OK | ECH_E_CONFIG (the first tensor or key that differs, and how) | ECH_E_CORRUPT
+ *        | ECH_E_UNSUPPORTED | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_check_model(const ech_ckpt *c, const ech_model *model,
                                              const ech_canon *canon);
+
+/** Append keys of the model that have other values and leave it the same model, as "model.context,
+ *  model.dropout". */
+void ech_ckpt_model_changes(const ech_ckpt *c, const ech_model *model, ech_text *out);
 
 /** The model that the checkpoint tells of, and its canonical tensors, which are those saved.
  *  @param c      open
@@ -75,7 +88,7 @@ ECH_MUST_USE ech_status ech_ckpt_read_tensor(ech_ckpt *c, ech_ckpt_class cls, in
 
 /** Something wrong with a checkpoint; valid during the call. */
 typedef struct ech_ckpt_fault {
-    int64_t rank;
+    int64_t rank;       /**< who wrote it; -1: manifest or a copy */
     const char *file;   /**< plain name */
     const char *tensor; /**< NULL: of the file as a whole */
     ech_ckpt_class cls; /**< where there is a tensor */
@@ -86,15 +99,15 @@ typedef struct ech_ckpt_fault {
 /** Told every fault. */
 typedef void (*ech_ckpt_on_fault)(const ech_ckpt_fault *fault, void *user);
 
-/** Read every byte and compare every hash; goes on after a fault.
+/** Read every byte, of copied files too, compare every hash, and check the run; goes on after a fault.
  *  @param c         open
  *  @param on_fault  may be NULL
  *  @param user      handed to it
  *  @return ECH_OK | ECH_E_CORRUPT (the first fault in words, and how many there are)
- *        | ECH_E_NOMEM */
+ *        | ECH_E_IO (some of it cannot be read, the rest is whole) | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user);
 
-/** The same of one share of the piece files: file i of the manifest where i mod `shares` is `share`.
+/** The same of one share of the piece files, and of these alone: file i of the manifest where i mod `shares` is `share`.
  *  So processes that each take a share read every byte once together.
  *  @param c       open
  *  @param share   0 .. shares - 1

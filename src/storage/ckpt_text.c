@@ -107,12 +107,27 @@ static void print_classes(const ech_ckpt_manifest *m, ech_text *out)
     ech_text_add(out, "],\n");
 }
 
+/* What stands beside: told only where there is any. */
+static void print_inputs(const ech_ckpt_manifest *m, ech_text *out)
+{
+    if (m->data)
+        ech_text_add(out, "\"data\":%s,\n", m->data);
+    for (int64_t i = 0; i < m->n_copies; i++) {
+        ech_text_add(out, i ? ",[" : "\"copies\":[[");
+        ech_text_add_json_string(out, m->copy[i].name, strlen(m->copy[i].name));
+        ech_text_add(out, ",%" PRId64 ",\"%s\"]", m->copy[i].bytes, m->copy[i].hash);
+    }
+    if (m->n_copies)
+        ech_text_add(out, "],\n");
+}
+
 static void print_rest(const ech_ckpt_manifest *m, ech_text *out)
 {
     char hash[HASH_DIGITS + 1];
     print_run(&m->run, out);
     print_layout(&m->layout, out);
     ech_text_add(out, "\"model\":%s,\n\"config\":%s,\n", m->model, m->config);
+    print_inputs(m, out);
     print_tensors(m, out);
     if (fingerprint(m, hash) < 0)
         out->failed = true;
@@ -256,6 +271,8 @@ static ech_status read_run(const ech_node *map, ech_ckpt_position *r)
     ECH_CHECK(map->kind == ECH_NODE_MAP && map->n == 9, ECH_E_PARSE, "'run' has other members");
     ECH_TRY(want_integer(map, "step", 0, &r->step));
     ECH_TRY(want_integer(map, "generation", 1, &r->generation));
+    ECH_CHECK(r->generation <= ECH_CKPT_GENERATION_MAX, ECH_E_PARSE,
+              "'generation' is %" PRId64 ", which cannot be", r->generation);
     ECH_TRY(want_integer(map, "updates", 0, &r->updates));
     ECH_TRY(want_integer(map, "samples", 0, &r->samples));
     ECH_TRY(want_integer(map, "seed", 0, &r->seed));
@@ -347,7 +364,6 @@ static ech_status take_tensors(ech_json *j, ech_ckpt_manifest *m)
 {
     size_t capacity = 0;
     bool more;
-    ECH_TRY(take_key(j, "tensors"));
     ECH_TRY(ech_json_take(j, '['));
     for (int64_t n = 0;;) {
         ECH_TRY(ech_json_more(j, ']', &n, &more));
@@ -489,6 +505,58 @@ static ech_status take_embedded(ech_json *j, const char *key, char **out)
     return take_object(j, out);
 }
 
+static ech_status take_copy(ech_json *j, ech_ckpt_copy *c)
+{
+    char *name;
+    ECH_TRY(ech_json_take(j, '['));
+    ECH_TRY(ech_json_string(j, &name));
+    ECH_CHECK(ech_path_is_plain(name), ECH_E_PARSE, "copies: a name that is no plain one");
+    (void)snprintf(c->name, sizeof c->name, "%s", name);
+    ECH_TRY(take_comma_integer(j, &c->bytes));
+    ECH_TRY(ech_json_take(j, ','));
+    ECH_TRY(take_hash(j, c->hash));
+    return ech_json_take(j, ']');
+}
+
+static ech_status take_copies(ech_json *j, ech_ckpt_manifest *m)
+{
+    size_t capacity = 0;
+    bool more;
+    ECH_TRY(ech_json_take(j, '['));
+    for (int64_t n = 0;;) {
+        ECH_TRY(ech_json_more(j, ']', &n, &more));
+        if (!more)
+            return ECH_OK;
+        ECH_CHECK(n <= ECH_CKPT_COPIES_MAX, ECH_E_PARSE, "more than %d copies",
+                  (int)ECH_CKPT_COPIES_MAX);
+        ECH_TRY(ech_grow(&m->copy, (size_t)n - 1, &capacity, sizeof *m->copy));
+        m->copy[n - 1] = (ech_ckpt_copy){.bytes = 0};
+        m->n_copies = n;
+        ECH_TRY(take_copy(j, &m->copy[n - 1]));
+    }
+}
+
+/* "data" and "copies", each of which may be left out, and the key "tensors". */
+static ech_status take_inputs(ech_json *j, ech_ckpt_manifest *m)
+{
+    char *key;
+    char quoted[80];
+    ECH_TRY(ech_json_key(j, &key));
+    if (!strcmp(key, "data")) {
+        ECH_TRY(take_object(j, &m->data));
+        ECH_TRY(ech_json_take(j, ','));
+        ECH_TRY(ech_json_key(j, &key));
+    }
+    if (!strcmp(key, "copies")) {
+        ECH_TRY(take_copies(j, m));
+        ECH_TRY(ech_json_take(j, ','));
+        ECH_TRY(ech_json_key(j, &key));
+    }
+    ECH_CHECK(!strcmp(key, "tensors"), ECH_E_PARSE, "key '%s', wanted 'tensors'",
+              ech_json_quote(key, quoted, sizeof quoted));
+    return ECH_OK;
+}
+
 static ech_status parse(ech_json *j, ech_ckpt_manifest *m)
 {
     ECH_TRY(take_run(j, &m->run));
@@ -499,6 +567,7 @@ static ech_status parse(ech_json *j, ech_ckpt_manifest *m)
     ECH_TRY(ech_json_take(j, ','));
     ECH_TRY(take_embedded(j, "config", &m->config));
     ECH_TRY(ech_json_take(j, ','));
+    ECH_TRY(take_inputs(j, m));
     ECH_TRY(take_tensors(j, m));
     ECH_TRY(ech_json_take(j, ','));
     ECH_TRY(take_fingerprint(j, m));

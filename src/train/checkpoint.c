@@ -113,7 +113,7 @@ static bool is_root(const ech_session *s)
 }
 
 ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *s, const ech_ckpt_position *at,
-                               ech_ckpt_saved *out)
+                               const char *data, ech_ckpt_saved *out)
 {
     ech_text json = {0};
     const char *dir = cfg->checkpoint.dir;
@@ -121,6 +121,7 @@ ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *s, const ech_
     const ech_state_spec spec = {.dir = dir,
                                  .run = *at,
                                  .config = json.failed ? NULL : ech_text_get(&json),
+                                 .data = data,
                                  .tokenizer = cfg->data.tokenizer};
     ech_status st = ech_state_save(s, &spec, out);
     ech_text_fini(&json);

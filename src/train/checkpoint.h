@@ -41,11 +41,13 @@ ECH_MUST_USE ech_status ech_checkpoint_prepare(const ech_config *cfg, const char
  *  @param cfg  resolved
  *  @param s    no step is running
  *  @param at   the same on every process
+ *  @param data JSON of ech_inputs_to_json, on the process of rank 0; NULL: none
  *  @param out  set on success, on the process of rank 0
  *  @return as ech_state_save: the same on every process, older ones stand on failure.  What cannot
  *          be removed is a warning only */
 ECH_MUST_USE ech_status ech_checkpoint_save(const ech_config *cfg, ech_session *s,
-                                            const ech_ckpt_position *at, ech_ckpt_saved *out);
+                                            const ech_ckpt_position *at, const char *data,
+                                            ech_ckpt_saved *out);
 
 /** Gradients of the last step, multiplied by `factor` (1 / loss_scale), as safetensors with HF names,
  *  written by the process of rank 0.  *Collective*.

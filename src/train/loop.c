@@ -402,7 +402,7 @@ static ech_status save(loop *l, bool must)
     ech_ckpt_saved saved = {.path = ""};
     const ech_ckpt_position at = position_of(l);
     const double t0 = ech_clock_s();
-    const ech_status st = ech_checkpoint_save(l->cfg, l->s, &at, &saved);
+    const ech_status st = ech_checkpoint_save(l->cfg, l->s, &at, l->config->data, &saved);
     if (st < 0)
         return on_failed_save(l, st, must);
     const double took = ech_clock_s() - t0;

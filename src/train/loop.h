@@ -23,6 +23,7 @@ typedef struct ech_loop_config {
     const volatile sig_atomic_t *stop; /**< becomes non-zero when a signal asked to stop */
     const ech_legal_report *legal;     /**< for the start event; NULL: none */
     const char *transport, *kernels;   /**< names, for the start event */
+    const char *data;                  /**< JSON of ech_inputs_to_json, on rank 0; NULL: none */
     bool wants_ranks;                  /**< start and end tell every rank's figures */
     ech_train_sink sink;
 } ech_loop_config;

@@ -12,6 +12,7 @@
 #include "storage/ckpt_manifest.h" /* ech_ckpt_position */
 #include "train/checkpoint.h"      /* ech_checkpoint_hold */
 #include "train/config.h"          /* ech_config */
+#include "train/inputs.h"          /* ech_inputs */
 #include "train/session.h"         /* ech_session */
 
 #define ECH_RESUME_AUTO "auto" /**< the newest of checkpoint.dir, else anew */
@@ -19,9 +20,10 @@
 
 /** What a run asks for; borrowed. */
 typedef struct ech_resume_request {
-    const ech_config *cfg; /**< resolved */
-    const char *wish;      /**< auto, no, or a path: a checkpoint, or a folder with some */
-    int64_t steps;         /**< the step to stop at */
+    const ech_config *cfg;    /**< resolved */
+    const char *wish;         /**< auto, no, or a path: a checkpoint, or a folder with some */
+    int64_t steps;            /**< the step to stop at */
+    const ech_inputs *inputs; /**< of cfg, on rank 0's process; else empty */
 } ech_resume_request;
 
 /** Where a run starts.  Zero-initialise; release with ech_resume_fini. */

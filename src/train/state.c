@@ -100,7 +100,8 @@ static ech_ckpt_head head_of(const ech_session *s, const ech_state_spec *spec)
                    .is_sequence_parallel = s->config.compile.block.policy.is_sequence_parallel},
         .model = &s->model,
         .canon = &s->canon,
-        .config = spec->config};
+        .config = spec->config,
+        .data = spec->data};
     h.dtype[ECH_CKPT_PARAMS] = real;
     h.dtype[ECH_CKPT_MOMENT_M] = h.dtype[ECH_CKPT_MOMENT_V] = has_moments ? real : ECH_N_DTYPES;
     h.dtype[ECH_CKPT_MASTER] = ECH_N_DTYPES;

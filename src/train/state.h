@@ -13,6 +13,7 @@ typedef struct ech_state_spec {
     const char *dir;       /**< checkpoint folder, borrowed; shared by all ranks */
     ech_ckpt_position run; /**< step, generation, updates, samples, seed, lr, loss_scale */
     const char *config;    /**< borrowed: JSON object; NULL: {} */
+    const char *data; /**< borrowed: JSON of ech_inputs_to_json, on rank 0's process; NULL: none */
     const char *tokenizer; /**< borrowed: copied into it (ech_hf_tokenizer_copy); NULL: none */
 } ech_state_spec;
 

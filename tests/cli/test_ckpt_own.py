@@ -57,7 +57,7 @@ def elements(dims, box):
     return at
 
 
-def checkpoint(path, step=7, generation=1):
+def checkpoint(path, step=7, generation=1, beside="", config='{"train":{"seed":42}}', **run):
     """Written by two ranks, each with one half of every tensor, in two ranges."""
     files, pieces = [b"", b""], []
     for kind in range(3):
@@ -76,10 +76,10 @@ def checkpoint(path, step=7, generation=1):
     rest = (
         '"run":' + json.dumps({"step": step, "generation": generation, "updates": step,
                                "samples": 8 * step, "seed": 42, "lr": 3e-4, "loss_scale": 1,
-                               "rotary": "half", "saved": "2026-01-31T12:00:00Z"}) + ',\n"layout":'
+                               "rotary": "half", "saved": "2026-01-31T12:00:00Z", **run}) + ',\n"layout":'
         + json.dumps({"world": 2, "tp": 2, "cp": 1, "pp": 1, "shards": 1, "replicas": 1,
                       "sequence_parallel": False})
-        + ',\n"model":' + json.dumps(MODEL) + ',\n"config":{"train":{"seed":42}},\n' + text
+        + ',\n"model":' + json.dumps(MODEL) + ',\n"config":' + config + ",\n" + beside + text
         + '"fingerprint":"' + xxh3_128(("rotary half\n" + text).encode()) + '",\n"classes":'
         + json.dumps([[k, name, "fp32"] for k, name in enumerate(NAMES)]) + ',\n"files":'
         + json.dumps([[r, len(f)] for r, f in enumerate(files)]) + ',\n"pieces":'
@@ -180,6 +180,56 @@ def test_verify(folder, one):
     flip(os.path.join(one, "manifest.json"), 700)
 
 
+def test_copies(folder):
+    """Files that were copied beside the pieces are part of what is verified."""
+    words = b'{"model":{}}\n'
+    beside = ('"data":{"train":["' + "0" * 32 + '"],"valid":[],"mask":[]},\n"copies":'
+              + json.dumps([["tokenizer.json", len(words), xxh3_128(words)]]) + ",\n")
+    one = checkpoint(os.path.join(folder, "step-00000007"), beside=beside)
+    file = os.path.join(one, "tokenizer.json")
+    done = run("ckpt", "verify", one)
+    expect("missing", done.returncode, 1)
+    expect_in("missing", "tokenizer.json: is missing", done.stderr)
+    for contents, code in ((words, 0), (words[:-1], 1), (words.replace(b"m", b"n"), 1)):
+        with open(file, "wb") as f:
+            f.write(contents)
+        done = run("ckpt", "verify", one)
+        expect(f"copy {contents}", done.returncode, code)
+        if code:
+            expect_in(f"copy {contents}", "tokenizer.json: damaged", done.stderr)
+    document = json.loads(run("ckpt", "verify", one, "--json").stdout)
+    expect("copy --json", [(f["file"], f["rank"], f["tensor"])
+                           for f in document["checkpoints"][0]["faults"]],
+           [("tokenizer.json", None, None)])
+    expect("data", json.loads(run("ckpt", "show", one, "--json").stdout)["data"]["train"], ["0" * 32])
+    shutil.rmtree(one)
+    for name in ("../up", "a/b", ""):
+        wrong = beside.replace('"tokenizer.json"', json.dumps(name))
+        one = checkpoint(os.path.join(folder, "step-00000007"), beside=wrong)
+        expect(f"copy '{name}'", run("ckpt", "verify", one).returncode, 1)
+        shutil.rmtree(one)
+
+
+def test_runs(folder):
+    """What the manifest says of the run is checked by verify and ls as going on does."""
+    for name, how, words in (
+            ("step-00000008", {}, "its name says step 8, its manifest step 7"),
+            ("step-00000007", {"samples": 55}, "55 samples in 7 steps"),
+            ("step-00000007", {"samples": 63, "config": '{"batch":{"global":8}}'},
+             "63 samples in 7 steps, its batch.global is 8"),
+            ("step-00000007", {"updates": 8}, "8 updates in 7 steps"),
+            ("step-00000007", {"generation": 2**62}, "'generation' is 4611686018427387904"),
+            ("elsewhere", {}, None), ("step-7", {"config": '{"batch":{"global":8}}'}, None)):
+        one = checkpoint(os.path.join(folder, name), **how)
+        done = run("ckpt", "verify", one)
+        expect(f"{name} {how}: exit", done.returncode, 1 if words else 0)
+        listed = json.loads(run("ckpt", "ls", one, "--json").stdout)["checkpoints"]
+        expect(f"{name} {how}: ls", listed[0]["valid"], not words)
+        if words:
+            expect_in(f"{name} {how}", words, done.stderr)
+        shutil.rmtree(one)
+
+
 def test_export(folder, one):
     out = os.path.join(folder, "hf")
     expect("export", run("ckpt", "export", one, out).returncode, 0)
@@ -234,4 +284,7 @@ with tempfile.TemporaryDirectory() as scratch:
     test_verify(scratch, path_of_one)
     test_export(scratch, path_of_one)
     test_refusals(scratch, path_of_one)
+with tempfile.TemporaryDirectory() as scratch:
+    test_copies(scratch)
+    test_runs(scratch)
 finish()

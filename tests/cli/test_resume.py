@@ -242,14 +242,79 @@ def test_none_left(place):
     expect("anew: from", (run.of("start")[0]["step"], run.of("start")[0]["resumed_from"]), (0, None))
 
 
+def test_other_data(place):
+    """A data file changed at its path is told; the same contents elsewhere only as another key."""
+    clean(place)
+    for name in ("d1.bin", "d2.bin"):
+        place.tokens(name, seed=5)
+    place.ids("m.bin", [1] * 2001, "uint8")
+    data = {"train": ["d1.bin", "d2.bin"], "valid": ["d1.bin"], "mask": ["m.bin", "m.bin"]}
+    path = config(place, {}, data=data, train={"steps": 8}, checkpoint={"every_steps": 2})
+    good("first", place.train(path, "--steps", "2"))
+    run = good("the same", place.train(path, "--steps", "3"))
+    expect("nothing changed", "other data" in run.stderr, False)
+    place.tokens("d2.bin", seed=6)
+    run = good("another file", place.train(path, "--steps", "4"))
+    expect_in("another file", "goes on with other data than ckpt/step-00000003 was saved with: "
+              "data.train " + place.path("d2.bin"), run.stderr.replace(place.path(""), "", 1))
+    expect("another file: once", run.stderr.count("d2.bin"), 1)
+    place.ids("m.bin", [1] * 2000 + [0], "uint8")
+    run = good("mask", place.train(path, "--steps", "5"))
+    expect_in("mask", "was saved with: data.mask " + place.path("m.bin") + ", data.mask", run.stderr)
+    shown = json.loads(place.echelon("ckpt", "show", "ckpt", "--json").stdout)
+    with open(place.path("run", "run.json")) as file:
+        record = json.load(file)["data"]
+    expect("as in the run record", shown["data"]["train"],
+           [f["tokens_hash"] for f in record["train"]])
+    expect("masks", shown["data"]["mask"], [f["xxh128"] for f in record["mask"]])
+
+
+def test_unreadable(place):
+    """What may not be read is not damaged: nothing older is taken in its place."""
+    path = three(place)
+    newest = place.path("ckpt", step_name(6))
+
+    def as_nobody(*args):
+        return subprocess.run([ECHELON, *args], cwd=place.folder, env=clean_environment(), text=True,
+                              capture_output=True, timeout=60,
+                              **({"user": 65534, "group": 65534} if os.geteuid() == 0 else {}))
+
+    if os.geteuid() == 0:
+        subprocess.run(["chmod", "-R", "a+rwX", place.folder], check=True)
+    try:
+        if as_nobody("--version").returncode:
+            return
+    except (OSError, subprocess.SubprocessError):
+        return
+    for file in ("manifest.json", "rank-00000.bin", ""):
+        mode = os.stat(os.path.join(newest, file)).st_mode
+        os.chmod(os.path.join(newest, file), 0)
+        for args in (("train", path, "--json"), ("train", path, "--json", "--resume", newest),
+                     ("ckpt", "verify", "ckpt"), ("ckpt", "verify", newest),
+                     ("ckpt", "export", "ckpt", "out"), ("ckpt", "show", "ckpt")):
+            if args[:3] == ("ckpt", "show", "ckpt") and file:
+                continue
+            run = as_nobody(*args)
+            expect(f"{file} {args}: exit", run.returncode, 4)
+            expect_in(f"{file} {args}", "Permission denied", run.stderr)
+            expect(f"{file} {args}: not damaged", "damaged" in run.stderr, False)
+        os.chmod(os.path.join(newest, file), mode)
+
+
 def test_another_model(place):
     path = three(place)
     before = contents(place)
-    for key in ("model.layers=3", "model.ffn=48", "model.vocab=300"):
+    for key in ("model.layers=3", "model.ffn=48", "model.vocab=300", "model.rope.theta=500000",
+                "model.norm_eps=1e-6", "model.rope.partial=1 model.rope.kind=linear model.rope.factor=2"):
+        sets = [x for one in key.split() for x in ("--set", one)]
         for wish in ([], ["--resume", "ckpt"], ["--resume", "ckpt/" + step_name(6)]):
-            run = place.train(path, "--set", key, *wish)
+            run = place.train(path, *sets, *wish)
             expect(f"{key} {wish}: exit", (run.code, run.stdout), (1, ""))
             expect_in(f"{key} {wish}", "is of another model", run.stderr)
+            if "=" in key[11:] and len(wish) == 2 and "step" in wish[1]:
+                expect(f"{key} {wish}: once", run.stderr.count("is of another model"), 1)
+            if key.startswith("model.rope.theta"):
+                expect_in(key, "its model.rope.theta is 10000, this one's 500000", run.stderr)
     expect("another model: nothing written", contents(place), before)
 
 
@@ -268,6 +333,17 @@ def test_positions(place):
         run = good(key, place.train(path, "--set", key))
         expect_in(key, "step-00000006 was saved with: "
                   + key.split("=")[0], run.stderr)
+    for key, words in (("train.steps=30", "train.steps (the learning rate falls over 30 steps, not 8)"),
+                       ("model.dropout=0.1", "with: model.dropout"),
+                       ("model.context=32", "with: model.context")):
+        run = good(key, place.train(three(place), "--set", key, "--steps", "7"))
+        expect_in(key, words, run.stderr)
+    path = config(place, {}, optim={"schedule": "constant"}, train={"steps": 8},
+                  checkpoint={"every_steps": 2})
+    clean(place)
+    good("constant", place.train(path, "--steps", "2"))
+    run = good("constant", place.train(path, "--set", "train.steps=9", "--steps", "3"))
+    expect("constant: no horizon", "other values" in run.stderr, False)
     run = good("the same", place.train(three(place), "--set", "batch.micro=2"))
     expect("nothing changed", "other values" in run.stderr, False)
 
@@ -373,7 +449,8 @@ with Place() as place:
     text(place)
     place.tokens()
     for test in (test_on_other_layouts, test_evaluation_and_skips, test_stop_and_go_on, test_damage,
-                 test_none_left, test_another_model, test_positions, test_paths_and_ends,
+                 test_none_left, test_another_model, test_other_data,
+                 test_unreadable, test_positions, test_paths_and_ends,
                  test_earlier_runs_stay, test_two_at_once, *((test_over_mpi,) if has_mpi() else ())):
         began = time.monotonic()
         test(place)

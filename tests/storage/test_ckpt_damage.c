@@ -280,9 +280,24 @@ static void test_other_models(void **state)
     expect_foreign_after(path, m, "its rotary pairs are interleaved, this one's half-split");
     m = model.m;
     m.norm_eps = 1e-3; /* no shape depends on it */
+    expect_foreign_after(path, m, "its model.norm_eps is 1e-05, this one's 0.001");
+    m = model.m;
+    m.rope.theta = 2e4;
+    expect_foreign_after(path, m, "its model.rope.theta is ");
+    m = model.m;
+    m.rope.kind = ECH_ROPE_LINEAR;
+    m.rope.factor = 2;
+    expect_foreign_after(path, m, "its model.rope.kind is another one");
+    m = model.m;
+    m.dropout = 0.5; /* of training, not of the model */
+    m.context *= 2;
+    ech_text changes = {0};
     ech_ckpt *c = NULL;
     assert_ok(ech_ckpt_open(path, &c));
     assert_ok(ech_ckpt_check_model(c, &m, &model.c));
+    ech_ckpt_model_changes(c, &m, &changes);
+    assert_string_equal(ech_text_get(&changes), "model.context, model.dropout");
+    ech_text_fini(&changes);
     ech_ckpt_close(&c);
 }
 
