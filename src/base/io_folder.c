@@ -34,7 +34,7 @@ ech_status ech_folder_create(const char *path, char *tmp, size_t n)
         snprintf(tmp, n, "%s/.%.*s.tmp-XXXXXX", parent, (int)(end - start), path + start);
     ECH_CHECK(put > 0 && (size_t)put < n, ECH_E_USAGE, "path too long: %.200s", path);
     ECH_CHECK(ech_io_ask("mkdir", tmp, NULL) == 0 && mkdtemp(tmp), ECH_E_IO,
-              "%s: cannot make a folder beside it: %s", path, strerror(errno));
+              "%s: cannot make a folder in it: %s", parent, strerror(errno));
     /* mkdtemp makes it private; what it becomes has the usual mode. */
     const mode_t mask = umask(0);
     (void)umask(mask);

@@ -70,6 +70,16 @@ static ech_status write_copy(const copy_options *o, loaded *l, int64_t shard_byt
     return st;
 }
 
+/* Parameters as the model counts them: padding is not written. */
+static ech_status say_copied(const copy_options *o, const loaded *l)
+{
+    ech_param_count count;
+    ECH_TRY(ech_model_count(&l->weights.folder.model, &count));
+    (void)fprintf(stderr, "%s: %" PRId64 " parameters in %d tensors of %s\n", o->out, count.total,
+                  l->weights.folder.canon.n_params, l->weights.path);
+    return ECH_OK;
+}
+
 static ech_status copy_model(const copy_options *o)
 {
     loaded l = {0};
@@ -87,9 +97,7 @@ static ech_status copy_model(const copy_options *o)
     if (st == ECH_OK)
         st = write_copy(o, &l, shard_bytes);
     if (st == ECH_OK)
-        (void)fprintf(stderr, "%s: %" PRId64 " elements in %d parameters of %s\n", o->out,
-                      l.weights.folder.canon.elems, l.weights.folder.canon.n_params,
-                      l.weights.path);
+        st = say_copied(o, &l);
     loaded_fini(&l);
     return st;
 }
@@ -107,7 +115,9 @@ static ech_status run_copy(int argc, char **argv)
     if (st == ECH_OK && words.n == 2 && !o.out)
         o.out = words.item[1];
     else if (st == ECH_OK && (words.n != 1 || !o.out))
-        st = ECH_RAISE(ECH_E_USAGE, "ckpt %s needs one source and --out DIR", argv[0]);
+        st = ECH_RAISE(ECH_E_USAGE,
+                       "ckpt %s needs one source and a folder: SOURCE DIR, or SOURCE --out DIR",
+                       argv[0]);
     if (st == ECH_OK) {
         o.from = words.item[0];
         st = copy_model(&o);
@@ -258,6 +268,7 @@ const ech_command ech_command_ckpt = {
     "Usage: echelon ckpt ls DIR [--json]\n"
     "       echelon ckpt show DIR|FILE [--json]\n"
     "       echelon ckpt verify DIR [--json]\n"
+    "       echelon ckpt export|import SOURCE DIR [OPTIONS]\n"
     "       echelon ckpt export|import SOURCE --out DIR [OPTIONS]\n"
     "\n"
     "ls lists the checkpoints of a folder, newest first: step, run, bytes, time, layout, and "

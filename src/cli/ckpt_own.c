@@ -32,7 +32,7 @@ ech_status ech_ckpt_own_open(const char *path, ech_ckpt **out)
         return ech_ckpt_open(path, out);
     ech_status st = ech_ckpt_find(path, &any, &passed_over, out);
     if (st == ECH_OK && !*out)
-        st = ECH_RAISE(ECH_E_CORRUPT, "%s: no checkpoint in it is whole\n%s", path,
+        st = ECH_RAISE(ECH_E_CORRUPT, "%s: no checkpoint in it is whole:\n%s", path,
                        ech_text_get(&passed_over));
     else if (st == ECH_OK)
         (void)fprintf(stderr, "%snewest: %s\n", ech_text_get(&passed_over), ech_ckpt_path_of(*out));

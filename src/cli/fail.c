@@ -25,10 +25,31 @@ ech_status ech_cli_print(ech_text *answer)
     return ECH_OK;
 }
 
-static void print_lines(const char *message)
+static void print_lines(const char *at)
 {
-    for (const char *at = message; at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL)
-        (void)fprintf(stderr, "  %.*s\n", (int)strcspn(at, "\n"), at);
+    while (*at) {
+        const size_t bytes = strcspn(at, "\n");
+        (void)fprintf(stderr, "  %.*s\n", (int)bytes, at);
+        at += at[bytes] ? bytes + 1 : bytes;
+    }
+}
+
+/* Several lines: what the first says of the others is the headline where it ends with a colon, else the
+ * kind of error is. */
+static void print_message(ech_status st, const char *message)
+{
+    const size_t first = strcspn(message, "\n");
+    if (!message[0])
+        (void)fprintf(stderr, "%s\n", ech_status_text(st));
+    else if (!message[first])
+        (void)fprintf(stderr, "%s\n", message);
+    else if (first > 0 && message[first - 1] == ':') {
+        (void)fprintf(stderr, "%.*s\n", (int)first, message);
+        print_lines(message + first + 1);
+    } else {
+        (void)fprintf(stderr, "%s\n", ech_status_text(st));
+        print_lines(message);
+    }
 }
 
 /* mpirun ends the others once a rank has ended with an error: rank 0 gets the time to speak. */
@@ -60,12 +81,7 @@ int ech_cli_fail(ech_status st)
     (void)fflush(stdout);
     (void)fprintf(stderr, "echelon: %s%serror:%s ", who, is_red ? "\033[1;31m" : "",
                   is_red ? "\033[0m" : "");
-    if (!message[0] || strchr(message, '\n'))
-        (void)fprintf(stderr, "%s\n", ech_status_text(st));
-    if (message[0] && strchr(message, '\n'))
-        print_lines(message);
-    else if (message[0])
-        (void)fprintf(stderr, "%s\n", message);
+    print_message(st, message);
     if (level && strcmp(level, "debug") == 0)
         (void)fprintf(stderr, "  %s at %s\n", ech_status_name(st), ech_error_trail());
     return code;

@@ -230,10 +230,12 @@ static ech_status tell_end(void *user, const ech_event_end *e)
                          (long long)e->sent->wire_bytes[x]);
     (void)printf("largest difference in traffic over ranks, groups and steps: %lld bytes\n",
                  (long long)e->comm_diff_bytes);
-    (void)printf("of the steps' time: kernels %.1f %%, messages %.1f %%, waiting %.1f %%, executor "
-                 "%.2f %%\n",
-                 100.0 * e->kernel_share, 100.0 * e->comm_share, 100.0 * e->blocked_share,
-                 100.0 * (1.0 - e->kernel_share - e->comm_share - e->blocked_share));
+    if (isfinite(e->kernel_share)) /* no steps, no time */
+        (void)printf(
+            "of the steps' time: kernels %.1f %%, messages %.1f %%, waiting %.1f %%, executor "
+            "%.2f %%\n",
+            100.0 * e->kernel_share, 100.0 * e->comm_share, 100.0 * e->blocked_share,
+            100.0 * (1.0 - e->kernel_share - e->comm_share - e->blocked_share));
     return ECH_OK;
 }
 

@@ -30,7 +30,8 @@ typedef struct loop {
     int64_t updates; /* made */
     int64_t skipped, nonfinite;
     int nonfinite_in_a_row;
-    double loss; /* of the last step */
+    double loss;     /* of the last step */
+    char lost[1024]; /* why the last checkpoint was not saved; "": it was */
     int64_t worst_comm_diff;
     ech_sent *sent; /* owned [n_local]: of the last step */
     ech_engine_times times;
@@ -375,23 +376,36 @@ static ech_ckpt_position position_of(const loop *l)
                                .loss_scale = LOSS_SCALE};
 }
 
-/* Older ones stand: training goes on, unless none will follow.  Every rank decides alike; where the
- * ranks have lost each other none can go on. */
+/* Who failed, by the words that all ranks have agreed on ("rank N: ..."); rank 0's own have no such
+ * beginning.  -1: ranks have lost each other. */
+static int rank_of(ech_status st, const char *words)
+{
+    int rank;
+    if (st == ECH_E_COMM || st == ECH_E_TIMEOUT)
+        return -1;
+    return sscanf(words, "rank %d", &rank) == 1 ? rank : 0;
+}
+
+/* Older ones stand: training goes on, unless none will follow: then the run ends as it would have, and
+ * fails.  Every rank decides alike; where the ranks have lost each other none can go on. */
 static ech_status on_failed_save(loop *l, ech_status st, bool must)
 {
     char detail[1024];
-    const bool goes_on = !must && (st == ECH_E_IO || st == ECH_E_CORRUPT || st == ECH_E_NOMEM);
+    const bool can_end = st == ECH_E_IO || st == ECH_E_CORRUPT || st == ECH_E_NOMEM;
+    const bool goes_on = !must && can_end;
     (void)snprintf(detail, sizeof detail, "%s", ech_error_message());
     ech_log_root(ECH_LOG_ERROR, "NO CHECKPOINT of step %lld: %s%s", (long long)l->step, detail,
                  goes_on ? "; older ones stand, training goes on" : "");
     const ech_event_fault e = {.kind = "checkpoint",
-                               .rank = -1,
+                               .rank = rank_of(st, detail),
                                .step = l->step,
                                .action = goes_on ? "go on" : "stop",
                                .detail = detail};
     ECH_TRY(TELL(l, fault, &e));
-    ECH_CHECK(goes_on, must ? ECH_E_FAILED : st, "the checkpoint of step %lld was not saved: %s",
+    ECH_CHECK(can_end, must ? ECH_E_FAILED : st, "the checkpoint of step %lld was not saved: %s",
               (long long)l->step, detail);
+    if (must)
+        memcpy(l->lost, detail, sizeof l->lost);
     ech_error_clear();
     return ECH_OK;
 }
@@ -424,6 +438,18 @@ static ech_status after_step(loop *l, bool is_last, bool *stopping)
 
 /* --- after the run --- */
 
+static bool has_stepped(const loop *l)
+{
+    return l->step > l->config->from->at.step;
+}
+
+/* Without a step there is no peak yet: what the engine has is laid out as predicted. */
+static void foresee(const ech_memory *p, ech_engine_memory *m)
+{
+    memcpy(m->at_peak, p->at_peak, sizeof m->at_peak);
+    m->total = p->total;
+}
+
 /* Largest |predicted - allocated| over spaces and classes, and of the arenas themselves. */
 static int64_t largest_memory_diff(const loop *l, int i, ech_engine_memory memory[ECH_N_SPACES])
 {
@@ -431,6 +457,8 @@ static int64_t largest_memory_diff(const loop *l, int i, ech_engine_memory memor
     for (int sp = 0; sp < ECH_N_SPACES; sp++) {
         const ech_memory *p = &l->predicted.memory[sp];
         ech_engine_memory_get(l->s->local[i].engine, (ech_space)sp, &memory[sp]);
+        if (!has_stepped(l))
+            foresee(p, &memory[sp]);
         for (int c = 0; c < ECH_N_CLASSES; c++) {
             const int64_t d = llabs((int64_t)p->at_peak[c] - (int64_t)memory[sp].at_peak[c]);
             worst = d > worst && memory[sp].arena ? d : worst;
@@ -457,6 +485,8 @@ static ech_status local_figures(const loop *l, ech_rank_figures *out, int64_t *d
         *diff = d > *diff ? d : *diff;
         ECH_TRY(ech_engine_check(l->s->local[i].engine));
         ECH_TRY(predict(l, l->s->local[i].rank, &out[i].predicted));
+        for (int sp = 0; sp < ECH_N_SPACES && !has_stepped(l); sp++)
+            foresee(&out[i].predicted.memory[sp], &out[i].memory[sp]);
         out[i].sent = l->sent[i];
         out[i].rss_bytes = resident_bytes();
     }
@@ -535,6 +565,8 @@ static ech_status run(loop *l, ech_loop_end *end)
         ECH_TRY(ech_checkpoint_dump_grads(l->s, 1.0 / LOSS_SCALE, config->dump_grads));
     l->s->local[0].transport->spares_root = true; /* which may still be at its gradients' file */
     ECH_TRY(tell_end(l));
+    ECH_CHECK(!l->lost[0], ECH_E_FAILED, "the checkpoint of step %lld was not saved: %s",
+              (long long)l->step, l->lost);
     *end = stopping ? ECH_LOOP_STOPPED : ECH_LOOP_FINISHED;
     return ECH_OK;
 }

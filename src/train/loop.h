@@ -52,8 +52,9 @@ ECH_MUST_USE ech_status ech_loop_describe(const ech_model *model, int64_t seq,
  *  @param end     out on success: finished, or stopped after a signal (a checkpoint has been written
  *                 if the configuration asks for any)
  *  @return ECH_OK
- *        | ECH_E_FAILED   diverged (faults.nan: stop); the last checkpoint could not be saved (of one
- *                         before it a fault event tells, and the run goes on)
+ *        | ECH_E_FAILED   diverged (faults.nan: stop); the last checkpoint could not be saved, told
+ *                         after the end event (of one before it a fault event tells, and the
+ *                         run goes on)
  *        | ECH_E_TIMEOUT  a wait for a peer reached its deadline
  *        | ECH_E_IO | ECH_E_DATA | ECH_E_COMM | ECH_E_DEADLOCK | ECH_E_CORRUPT (an arena's canaries)
  *        | ECH_E_NOMEM | what a callback of the sink returned */

@@ -219,9 +219,11 @@ static ech_status refuse_all(const search *f, const ech_resume *out)
               "--resume %s: holds neither a manifest.json nor step-N folders: no checkpoint, or a "
               "damaged one",
               f->dir);
-    return ECH_RAISE(ECH_E_CORRUPT,
-                     "no checkpoint in %s can be used; --resume no starts anew beside them\n%s",
-                     f->dir, ech_text_get(&out->passed_over));
+    return ECH_RAISE(
+        ECH_E_CORRUPT,
+        "no checkpoint in %s can be used: --resume no starts anew beside them, --resume PATH "
+        "goes on from another folder:\n%s",
+        f->dir, ech_text_get(&out->passed_over));
 }
 
 /* The next that looks whole; out->path stays "" where the run starts anew. */

@@ -79,8 +79,12 @@ static ech_status write_rank(ech_session *s, int i, const char *tmp)
 
 static ech_status write_ranks(ech_session *s, const char *tmp)
 {
-    for (int i = 0; i < s->n_local; i++)
-        ECH_TRY(write_rank(s, i, tmp));
+    for (int i = 0; i < s->n_local; i++) {
+        const ech_status st = write_rank(s, i, tmp);
+        if (st < 0 && s->n_local > 1)
+            return ech_error_prefix(st, "rank %d: ", s->local[i].rank);
+        ECH_TRY(st);
+    }
     return ECH_OK;
 }
 

@@ -54,6 +54,12 @@ static ech_status use_checkpoint(ech_weights *w)
     return ech_ckpt_model(w->ckpt, &w->folder.model, &w->folder.canon);
 }
 
+static void say_passed_over(const char *lines)
+{
+    for (const char *at = lines; *at; at += strcspn(at, "\n") + 1)
+        ech_log(ECH_LOG_WARN, "passed over: %.*s", (int)strcspn(at, "\n"), at);
+}
+
 static ech_status open_newest(const char *dir, ech_weights *w)
 {
     const ech_ckpt_query any = {0};
@@ -61,14 +67,14 @@ static ech_status open_newest(const char *dir, ech_weights *w)
     ech_status st = ech_ckpt_find(dir, &any, &passed_over, &w->ckpt);
     if (st == ECH_OK && !w->ckpt)
         st = passed_over.bytes
-                 ? ECH_RAISE(ECH_E_CORRUPT, "no checkpoint in %s is whole\n%s", dir,
+                 ? ECH_RAISE(ECH_E_CORRUPT, "no checkpoint in %s is whole:\n%s", dir,
                              ech_text_get(&passed_over))
                  : ECH_RAISE(ECH_E_IO,
                              "'%s' holds neither a model nor a checkpoint (config.json, "
                              "manifest.json or step-N folders)",
                              dir);
     else if (passed_over.bytes)
-        ech_log(ECH_LOG_WARN, "passed over: %s", ech_text_get(&passed_over));
+        say_passed_over(ech_text_get(&passed_over));
     ech_text_fini(&passed_over);
     return st < 0 ? st : use_checkpoint(w);
 }

@@ -233,6 +233,8 @@ def test_runs(folder):
 def test_export(folder, one):
     out = os.path.join(folder, "hf")
     expect("export", run("ckpt", "export", one, out).returncode, 0)
+    expect_in("export", f"{sum(math.prod(d) for _, d in TENSORS)} parameters in 9 tensors",
+              run("ckpt", "export", one, out).stderr)
     tensors = safetensors(os.path.join(out, "model.safetensors"))
     with open(os.path.join(out, "config.json"), encoding="utf-8") as f:
         expect("rows", json.load(f)["vocab_size"], 5)
@@ -269,7 +271,8 @@ def test_refusals(folder, one):
         (["verify", os.path.join(folder, "none")], 2, "none: no such file or folder"),
         (["verify", empty], 4, "holds no checkpoint"),
         (["verify", one, "--jsn"], 2, "json"),
-        (["export", one], 2, "--out DIR"),
+        (["export", one], 2, "SOURCE DIR, or SOURCE --out DIR"),
+        (["show", one + "x"], 4, "x"),
     ]:
         got = run("ckpt", *args)
         expect(f"{args}", (got.returncode, got.stdout), (code, ""))

@@ -141,6 +141,7 @@ def test_sources(folder, binary, tokens):
     done = run("generate", steps, "--temperature", "0")
     expect("a damaged newest", (done.returncode, done.stdout), (0, "The quick\n"))
     expect_in("a damaged newest", "passed over: " + newest, done.stderr)
+    expect("no empty lines", "\n\n" in done.stderr, False)
     done = run("generate", newest)
     expect("itself", (done.returncode, done.stdout), (1, ""))
     expect_in("itself", "the file of rank 0 has", done.stderr)

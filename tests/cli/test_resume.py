@@ -235,8 +235,13 @@ def test_none_left(place):
     for how in ([], ["--resume", "ckpt"], ["--ranks", "2"]):
         run = place.train(path, *how)
         expect(f"none is whole {how}: exit", (run.code, run.stdout), (1, ""))
-        for words in ("no checkpoint in", "--resume no starts anew", *map(step_name, (2, 4, 6))):
+        for words in ("--resume no starts anew", *map(step_name, (2, 4, 6))):
             expect_in(f"none is whole {how}", words, run.stderr)
+        heads = [line for line in run.stderr.splitlines() if "error: " in line]
+        expect(f"none is whole {how}: headlines", {"no checkpoint in " in line for line in heads}, {True})
+        if "--ranks" not in how:  # mpirun has words of its own
+            expect(f"none is whole {how}: empty lines",
+                   [x for x in run.stderr.splitlines() if not x.strip()], [])
     expect("none is whole: nothing written", contents(place), before)
     run = good("anew", place.train(path, "--resume", "no", "--steps", "2"))
     expect("anew: from", (run.of("start")[0]["step"], run.of("start")[0]["resumed_from"]), (0, None))
@@ -354,6 +359,13 @@ def test_paths_and_ends(place):
     before = {k: v for k, v in contents(place).items() if "ckpt" in k[0]}
     run = good("at its end", place.train(path, "--steps", "6"))
     expect("at its end", [e["event"] for e in run.events], ["start", "end"])
+    expect("at its end: memory", (run.end["memory_diff_bytes"], run.end["allocated"]["device"]["total"]),
+           (0, run.end["predicted"]["memory_bytes"]["device"]["total"]))
+    expect("at its end: no time", set(run.end["time_share"].values()), {None})
+    plain = place.echelon("train", path, "--steps", "6")
+    expect("at its end, for people", (plain.code, "nan" in plain.stdout.lower(), "%" in plain.stdout),
+           (0, False, False))
+    expect_in("at its end, for people", "largest difference over ranks and classes 0", plain.stdout)
     expect_in("at its end", "nothing is left to do", run.stderr)
     run = good("beyond", place.train(path, "--steps", "3"))
     expect("beyond", (run.end["steps"], run.end["loss"]), (6, None))

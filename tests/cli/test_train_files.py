@@ -108,7 +108,7 @@ def test_failing_save_keeps_the_old(place, *args):
     config = place.config(train={"steps": 3}, checkpoint={"dir": "ckpt", "every_steps": 1, "keep": 1})
     for blocked, code, stands, kinds in [
             (2, 0, [3], ["start", "step", "checkpoint", "step", "fault", "step", "checkpoint", "end"]),
-            (3, 1, [2], ["start", "step", "checkpoint", "step", "checkpoint", "step", "fault"])]:
+            (3, 1, [2], ["start", "step", "checkpoint", "step", "checkpoint", "step", "fault", "end"])]:
         shutil.rmtree(place.path("ckpt"), ignore_errors=True)
         os.mkdir(place.path("ckpt"))
         with open(place.path("ckpt", step_name(blocked)), "w") as file:
@@ -118,8 +118,8 @@ def test_failing_save_keeps_the_old(place, *args):
         expect_in("failing save: words", f"NO CHECKPOINT of step {blocked}", run.stderr)
         expect("failing save: events", [e["event"] for e in run.events], kinds)
         fault, = run.of("fault")
-        expect("failing save: fault", (fault["kind"], fault["step"], fault["action"]),
-               ("checkpoint", blocked, "stop" if code else "go on"))
+        expect("failing save: fault", [fault[k] for k in ("kind", "rank", "step", "action")],
+               ["checkpoint", 0, blocked, "stop" if code else "go on"])
         expect_in("failing save: detail", "a file stands there", fault["detail"])
         os.remove(place.path("ckpt", step_name(blocked)))
         expect("failing save: what stands", kept(place), stands)
@@ -145,7 +145,7 @@ def test_full_disk(place):
     expect("full disk: exit", got.returncode, 1)
     events = [json.loads(line) for line in got.stdout.splitlines()]
     expect("full disk: events", [e["event"] for e in events],
-           ["start", "step", "step", "fault", "step", "fault"])
+           ["start", "step", "step", "fault", "step", "fault", "end"])
     expect_in("full disk: words", "cannot write", got.stderr)
     expect("full disk: nothing half-written", os.listdir(place.path("ckpt")), [])
 
