@@ -114,9 +114,9 @@ bool ech_path_is_plain(const char *name);
 
 /** Test hook: called before each system call with its name ("open", "create", "read", "write",
  *  "append", "fsync", "rename", "exchange", "fsync-folder", "map", "mkdir", "list", "stat",
- *  "unlink", "rmdir", "lock"), path and bytes.  A negative return is an errno to fail with (-ENOSPC; -EINTR
- *  is retried as the kernel's would be), 0 goes on, n > 0 lets a read or write move at most n
- *  bytes.  NULL (default): off.  Not thread-safe: set it before threads start. */
+ *  "unlink", "rmdir", "lock"), path and bytes.  A negative return is an errno to fail with
+ *  (-ENOSPC; -EINTR is retried as the kernel's would be), 0 goes on, n > 0 lets a read or write
+ *  move at most n bytes.  NULL (default): off.  Not thread-safe: set it before threads start. */
 typedef int (*ech_io_hook)(const char *op, const char *path, int64_t bytes, void *user);
 
 /** Install a hook, or none (NULL); `user` is handed to it. */

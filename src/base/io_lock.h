@@ -1,7 +1,8 @@
 /** @file base/io_lock.h
  *  A file that one process at a time holds: who else asks is told what the holder wrote into it.
- *  Part of the I/O layer (base/io.h): the hook is asked with "lock" before each attempt.  The kernel
- *  lets go when the holder ends, however it ends; what a dead one left is taken over.  Local. */
+ *  Part of the I/O layer (base/io.h): the hook is asked with "lock" before each attempt.  The
+ *  kernel lets go when the holder ends, however it ends; what a dead one left is taken over.
+ *  Local. */
 #ifndef ECH_BASE_IO_LOCK_H
 #define ECH_BASE_IO_LOCK_H
 
@@ -13,7 +14,7 @@ typedef struct ech_lock ech_lock;
 /** Hold the file at `path`, made where it is not there, its folder being there.
  *  @param path    the file; its contents are replaced
  *  @param words   what it says while it is held
- *  @param out     set on success, release with ech_lock_release; NULL: this file system has no locks
+ *  @param out     set on success, release with ech_lock_release; NULL: the file system has no locks
  *  @param holder  out: what the file of another holder says; "" where that cannot be read
  *  @param n       room in holder
  *  @return ECH_OK | ECH_BLOCKED (another process holds it) | ECH_E_IO | ECH_E_NOMEM */

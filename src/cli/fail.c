@@ -34,8 +34,8 @@ static void print_lines(const char *at)
     }
 }
 
-/* Several lines: what the first says of the others is the headline where it ends with a colon, else the
- * kind of error is. */
+/* Several lines: what the first says of the others is the headline where it ends with a colon, else
+ * the kind of error is. */
 static void print_message(ech_status st, const char *message)
 {
     const size_t first = strcspn(message, "\n");

@@ -19,7 +19,7 @@ typedef struct ech_ckpt_entry {
                              which counts as newest so that it is spoken of */
 } ech_ckpt_entry;
 
-/** The step that a folder is named after, the last part of its path being step-N; -1: another name. */
+/** N of a path whose last part is step-N; -1: another name. */
 int64_t ech_ckpt_step_of_path(const char *path);
 
 /** Checkpoints in a folder, newest first; an absent folder has none.
@@ -56,9 +56,9 @@ ECH_MUST_USE ech_status ech_ckpt_find(const char *dir, const ech_ckpt_query *que
 ECH_MUST_USE ech_status ech_ckpt_next_generation(const char *dir, const ech_ckpt *source,
                                                  int64_t *out);
 
-/** May a run put a checkpoint at a place: is there nothing, one of its own generation, or one that is
- *  damaged?  A whole one of another run is never replaced.  Where one of another generation stands
- *  every byte of it is read.
+/** May a run put a checkpoint at a place: is there nothing, one of its own generation, or one that
+ *  is damaged?  A whole one of another run is never replaced.  Where one of another generation
+ *  stands every byte of it is read.
  *  @param path        where it would stand
  *  @param generation  of the run
  *  @return ECH_OK

@@ -9,8 +9,8 @@
  *           "lr":0.0003,"loss_scale":1,"rotary":"half","saved":"2026-01-31T12:00:00Z"},
  *    "layout":{"world":8,"tp":2,"cp":1,"pp":1,"shards":4,"replicas":1,"sequence_parallel":true},
  *    "model":{ an HF config.json },  "config":{ the resolved configuration },
- *    "data":{"train":["<hash>"], ...},                              of what was read; may be left out
- *    "copies":[["tokenizer.json",1234,"<xxh3-128>"], ...],          bytes; may be left out
+ *    "data":{"train":["<hash>"], ...},                         of what was read; may be left out
+ *    "copies":[["tokenizer.json",1234,"<xxh3-128>"], ...],     bytes; may be left out
  *    "tensors":[["embed.token.weight",[50257,768]], ...],          canonical names, vocabulary unpadded
  *    "fingerprint":"<xxh3-128 of rotary, names and shapes>",
  *    "classes":[[0,"params","fp32"], ...],
@@ -19,8 +19,8 @@
  *
  *  A piece is elements [first, first + n) in row-major order of a box (storage/ckpt_box.h) of a
  *  tensor, little-endian in the type of its class, at `offset` of its rank's file.  Keys stand in
- *  this order, so none can be twice, unknown or missing.  File names are made from the rank, those of
- *  copies are plain: nothing in a manifest is a path.
+ *  this order, so none can be twice, unknown or missing.  File names are made from the rank, those
+ *  of copies are plain: nothing in a manifest is a path.
  *
  *  Believed only when all of this holds: sizes and products stay in 63 bits; at most
  *  ECH_CKPT_TENSORS_MAX tensors, names printable and different; a piece holds 1 ..

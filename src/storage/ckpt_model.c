@@ -97,8 +97,8 @@ ech_status ech_ckpt_model(const ech_ckpt *c, ech_model *model, ech_canon *canon)
 
 typedef enum field_kind { SIZE, REAL, CHOICE } field_kind;
 
-/* What may differ between models of the same tensors.  The model is written as an HF config.json and
- * read from it: both sides have gone that way. */
+/* What may differ between models of the same tensors.  The model is written as an HF config.json
+ * and read from it: both sides have gone that way. */
 static const struct field {
     const char *key;
     size_t at;

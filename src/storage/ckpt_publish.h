@@ -49,8 +49,8 @@ ECH_MUST_USE ech_status ech_ckpt_begin(const char *dir, int64_t step, char *tmp,
  *  @return ECH_OK
  *        | ECH_E_CORRUPT      a rank's table is missing or wrong: the message names the rank
  *        | ECH_E_UNSUPPORTED  a model with no HF config.json
- *        | ECH_E_IO (also: one of another generation stands there) | ECH_E_NOMEM;  on failure what stood there is unchanged (see
- *          ech_folder_publish) and tmp is for ech_ckpt_abandon */
+ *        | ECH_E_IO (also: one of another generation stands there) | ECH_E_NOMEM;  on failure what
+ *        stood there is unchanged (see ech_folder_publish) and tmp is for ech_ckpt_abandon */
 ECH_MUST_USE ech_status ech_ckpt_publish(const char *dir, const char *tmp,
                                          const ech_ckpt_head *head, ech_ckpt_saved *out);
 

@@ -35,14 +35,14 @@ int64_t ech_ckpt_bytes(const ech_ckpt *c);
 /** Is there a folder of this format: does it hold a manifest.json?  Nothing is opened. */
 bool ech_ckpt_exists(const char *path);
 
-/** Does what the manifest says of the run hold together: no more updates than steps, as many samples as
- *  steps of its batch.global (of any one size where its configuration does not say), and the step
- *  that the folder is named after?
+/** Does what the manifest says of the run hold together: no more updates than steps, as many
+ *  samples as steps of its batch.global (of any one size where its configuration does not say), and
+ *  the step that the folder is named after?
  *  @return ECH_OK | ECH_E_CORRUPT */
 ECH_MUST_USE ech_status ech_ckpt_check_run(const ech_ckpt *c);
 
-/** Does the run hold together (ech_ckpt_check_run), and is every piece file there, regular and of its
- *  size?
+/** Does the run hold together (ech_ckpt_check_run), and is every piece file there, regular and of
+ *  its size?
  *  @return ECH_OK | ECH_E_CORRUPT (which rank's, and the first tensor in it) | ECH_E_ILLEGAL
  *        | ECH_E_IO (it cannot be told) | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_check_files(ech_ckpt *c);
@@ -99,7 +99,8 @@ typedef struct ech_ckpt_fault {
 /** Told every fault. */
 typedef void (*ech_ckpt_on_fault)(const ech_ckpt_fault *fault, void *user);
 
-/** Read every byte, of copied files too, compare every hash, and check the run; goes on after a fault.
+/** Read every byte, of copied files too, compare every hash, and check the run; goes on after a
+ *  fault.
  *  @param c         open
  *  @param on_fault  may be NULL
  *  @param user      handed to it
@@ -107,8 +108,8 @@ typedef void (*ech_ckpt_on_fault)(const ech_ckpt_fault *fault, void *user);
  *        | ECH_E_IO (some of it cannot be read, the rest is whole) | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_ckpt_verify(ech_ckpt *c, ech_ckpt_on_fault on_fault, void *user);
 
-/** The same of one share of the piece files, and of these alone: file i of the manifest where i mod `shares` is `share`.
- *  So processes that each take a share read every byte once together.
+/** The same of one share of the piece files, and of these alone: file i of the manifest where i mod
+ *  `shares` is `share`. So processes that each take a share read every byte once together.
  *  @param c       open
  *  @param share   0 .. shares - 1
  *  @param shares  >= 1

@@ -17,21 +17,23 @@ typedef struct ech_checkpoint_hold {
 
 /** Hold checkpoint.dir for this run, so that no second one saves, prunes and sweeps there, by the
  *  file DIR/lock, which tells who.  What a dead run left is taken over; one that is just ending is
- *  waited for, two seconds.  Does nothing where it is held already, checkpoint.every_steps is 0 or the folder
- *  is not there yet.  Local: rank 0.
+ *  waited for, two seconds.  Does nothing where it is held already, checkpoint.every_steps is 0 or
+ *  the folder is not there yet.  Local: rank 0.
  *  @param cfg   resolved
  *  @param hold  in/out
- *  @return ECH_OK | ECH_E_ENV (another run holds it: host, process, run folder, since when) | ECH_E_IO
+ *  @return ECH_OK | ECH_E_ENV (another run holds it: host, process, run folder, since when) |
+ *       ECH_E_IO
  *        | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_checkpoint_lock(const ech_config *cfg, ech_checkpoint_hold *hold);
 
 /** Before the run: make checkpoint.dir where checkpoints are asked for, see that folders can be made
- *  in it and beside the file of gradients, hold it (ech_checkpoint_lock), and that data.tokenizer can stand beside the model.
- *  Local: call it on the process that will write.
+ *  in it and beside the file of gradients, hold it (ech_checkpoint_lock), and that data.tokenizer
+ *  can stand beside the model. Local: call it on the process that will write.
  *  @param cfg    resolved
  *  @param grads  NULL: no file of gradients
  *  @param hold   in/out
- *  @return ECH_OK | ECH_E_IO | ECH_E_CONFIG (the tokenizer) | ECH_E_ENV (another run holds the folder)
+ *  @return ECH_OK | ECH_E_IO | ECH_E_CONFIG (the tokenizer) | ECH_E_ENV (another run holds the
+ *       folder)
  *        | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_checkpoint_prepare(const ech_config *cfg, const char *grads,
                                                ech_checkpoint_hold *hold);

@@ -386,8 +386,8 @@ static int rank_of(ech_status st, const char *words)
     return sscanf(words, "rank %d", &rank) == 1 ? rank : 0;
 }
 
-/* Older ones stand: training goes on, unless none will follow: then the run ends as it would have, and
- * fails.  Every rank decides alike; where the ranks have lost each other none can go on. */
+/* Older ones stand: training goes on, unless none will follow: then the run ends as it would have,
+ * and fails.  Every rank decides alike; where the ranks have lost each other none can go on. */
 static ech_status on_failed_save(loop *l, ech_status st, bool must)
 {
     char detail[1024];

@@ -39,10 +39,10 @@ typedef struct ech_resume {
 void ech_resume_fini(ech_resume *r);
 
 /** Find the checkpoint and load it.  *Collective*, blocking: no wait in it has a deadline.
- *  checkpoint.dir is held first (ech_checkpoint_lock), and temporary folders of killed saves in it are
- *  cleared away.  Where a whole checkpoint of another generation stands at a step that this run will
- *  save (multiples of every_steps, the last one) it is refused before anything is trained.  With
- *  checkpoint.every_steps 0 nothing is looked for, unless by path.
+ *  checkpoint.dir is held first (ech_checkpoint_lock), and temporary folders of killed saves in it
+ *  are cleared away.  Where a whole checkpoint of another generation stands at a step that this run
+ *  will save (multiples of every_steps, the last one) it is refused before anything is trained.
+ *  With checkpoint.every_steps 0 nothing is looked for, unless by path.
  *  @param request  the same on every process
  *  @param s        no step made yet; its state is undefined after a failure
  *  @param out      the same on every process but for passed_over and hold

@@ -41,7 +41,8 @@ static void end(pid_t child)
     assert_int_equal(waitpid(child, &how, 0), child);
 }
 
-/* Held by another: refused with its words.  Left by a dead one: taken over.  Let go: nothing is left. */
+/* Held by another: refused with its words.  Left by a dead one: taken over.  Let go: nothing is
+ * left. */
 static void test_one_holder(void **state)
 {
     const char *path = in_folder(state, "lock");
