@@ -181,7 +181,7 @@ static ech_status end_tokens(compiler *c, int *all_tokens)
 static ech_status unit_item(compiler *c, int unit, int ids[UNIT_KINDS],
                             ech_status (*make)(const ech_block_spec *, int, ech_block *))
 {
-    const int kind = ech_canon_unit_kind(c->spec.block.canon, unit);
+    const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     if (ids[kind] < 0) {
         ech_block block;
         ECH_TRY(make(&c->spec.block, unit, &block));

@@ -80,7 +80,7 @@ ech_status compile_plan_gathers(compiler *c)
 
 static ech_status gather_block(compiler *c, int unit, ech_part part, bool is_wait, int *id)
 {
-    const int kind = ech_canon_unit_kind(c->spec.block.canon, unit);
+    const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     int *cached = &c->b.gather[kind][part][is_wait];
     if (*cached < 0) {
         ech_block block;

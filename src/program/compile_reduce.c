@@ -36,7 +36,7 @@ static int64_t elems_of(const compiler *c, const transfer *t)
 
 static int *cached_block(compiler *c, const transfer *t, bool is_wait)
 {
-    const int kind = ech_canon_unit_kind(c->spec.block.canon, t->lo);
+    const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, t->lo);
     switch (t->kind) {
     case MOVE_SCATTER:
         return &c->b.scatter[kind][t->part][is_wait];
@@ -142,7 +142,7 @@ static ech_status push(compiler *c, transfer *t)
 
 static ech_status add_landed(compiler *c, const transfer *t)
 {
-    const int kind = ech_canon_unit_kind(c->spec.block.canon, t->lo);
+    const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, t->lo);
     int *id = &c->b.add[kind][t->part];
     if (*id < 0) {
         ech_block block;
@@ -204,7 +204,7 @@ ech_status compile_await_all(compiler *c)
 
 ech_status compile_open_grads(compiler *c, int unit, int micro)
 {
-    const int kind = ech_canon_unit_kind(c->spec.block.canon, unit);
+    const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     int *id = &c->b.zero[kind];
     if (!c->spec.block.form.shards_grads || c->whole_grads[unit] >= 0)
         return ECH_OK;
