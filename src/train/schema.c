@@ -118,7 +118,8 @@ static const ech_option rows[] = {
     {"layout.zero.prefetch", ECH_OPTION_INT, AT(layout.zero.prefetch), "1", "units", ">=0", NULL,
      "units gathered ahead, stage 3"},
     {"layout.zero.bucket_mb", ECH_OPTION_REAL, AT(layout.zero.bucket_mb), "25", "MiB", ">0", NULL,
-     "gradients reduced at once, at every stage; results do not depend on it"},
+     "gradients summed at once, whole units, where none are sharded (stage 0); from stage 1 on "
+     "they go unit by unit; results do not depend on it"},
     {"layout.zero.reshard_after_forward", ECH_OPTION_BOOL, AT(layout.zero.reshard_after_forward),
      "true", "", NULL, NULL, "parameters are freed after forward and gathered again, stage 3"},
     {"layout.zero.reduce", ECH_OPTION_CHOICE, AT(layout.zero.reduce), "last", "", "last|each", NULL,
