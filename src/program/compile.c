@@ -178,7 +178,7 @@ static ech_status end_tokens(compiler *c, int *all_tokens)
 }
 
 /* One block for each kind of unit: a norm's summand, an update. */
-static ech_status unit_item(compiler *c, int unit, int ids[UNIT_KINDS],
+static ech_status unit_item(compiler *c, int unit, int ids[ECH_N_UNIT_KINDS],
                             ech_status (*make)(const ech_block_spec *, int, ech_block *))
 {
     const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, unit);

@@ -16,18 +16,16 @@ enum {
     REQUEST_FIRST = REQUEST_TOKENS + 2
 };
 
-/** Kinds of units: embedding, layer, head. */
-enum { UNIT_KINDS = 3 };
-
 /** Blocks by index in the program; -1: not there yet. */
 typedef struct block_ids {
     int embedding[2], attention[2], mlp[2], head[2]; /**< [forward, backward] */
     int prologue, tokens[2], seed, loss, norm_zero, norm_end, kv_sum;
-    int zero[UNIT_KINDS], norm[UNIT_KINDS], update[UNIT_KINDS];
-    int gather[UNIT_KINDS][ECH_N_PARTS][2];  /**< [start, wait] */
-    int scatter[UNIT_KINDS][ECH_N_PARTS][2]; /**< likewise */
-    int add[UNIT_KINDS][ECH_N_PARTS];
-    int sum[UNIT_KINDS][ECH_N_PARTS][2][2]; /**< of a flat range, over [hsdp, tp], [start, wait] */
+    int zero[ECH_N_UNIT_KINDS], norm[ECH_N_UNIT_KINDS], update[ECH_N_UNIT_KINDS];
+    int gather[ECH_N_UNIT_KINDS][ECH_N_PARTS][2];  /**< [start, wait] */
+    int scatter[ECH_N_UNIT_KINDS][ECH_N_PARTS][2]; /**< likewise */
+    int add[ECH_N_UNIT_KINDS][ECH_N_PARTS];
+    int sum[ECH_N_UNIT_KINDS][ECH_N_PARTS][2]
+           [2]; /**< of a flat range, over [hsdp, tp], [start, wait] */
 } block_ids;
 
 /** Slots that a micro-batch keeps from forward to backward. */
