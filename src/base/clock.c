@@ -1,9 +1,13 @@
 #include "base/clock.h"
 
+#include "base/hash.h"
+#include "base/io.h"
 #include "base/status.h"
 
 #include <sched.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static double read_clock(clockid_t id)
 {
@@ -15,6 +19,22 @@ static double read_clock(clockid_t id)
 double ech_clock_s(void)
 {
     return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t ech_clock_identity(void)
+{
+    char *boot;
+    size_t n;
+    char namespace[64] = ""; /* none on kernels that have no time namespaces */
+    if (ech_read_whole("/proc/sys/kernel/random/boot_id", 4096, &boot, &n) < 0) {
+        ech_error_clear();
+        return 0;
+    }
+    const ssize_t got = readlink("/proc/self/ns/time", namespace, sizeof namespace - 1);
+    const uint64_t word[2] = {ech_hash64(boot, n),
+                              ech_hash64(namespace, got > 0 ? (size_t)got : 0)};
+    free(boot);
+    return ech_hash64(word, sizeof word);
 }
 
 double ech_clock_cpu_s(void)

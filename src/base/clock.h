@@ -4,9 +4,14 @@
 #define ECH_BASE_CLOCK_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /** Monotonic seconds. */
 double ech_clock_s(void);
+
+/** Whose clock it is: processes with the same number, not 0, read the same ech_clock_s (one boot of
+ *  one machine, one time namespace).  0: not known. */
+uint64_t ech_clock_identity(void);
 
 /** CPU seconds of this process. */
 double ech_clock_cpu_s(void);

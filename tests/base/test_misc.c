@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* XXH3 with seed 0 of nothing, as xxHash publishes it; and its sensitivity. */
@@ -31,6 +32,26 @@ static void test_hashes(void **state)
     }
     ech_hash128_hex(data, sizeof data, hex2);
     assert_string_equal(hex, hex2);
+}
+
+/* A process made from this one reads the same clock, and says so. */
+static void test_processes_of_a_machine_share_a_clock(void **state)
+{
+    int end[2];
+    uint64_t other = 0;
+    (void)state;
+    assert_int_equal(pipe(end), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const uint64_t mine = ech_clock_identity();
+        _exit(write(end[1], &mine, sizeof mine) == sizeof mine ? 0 : 1);
+    }
+    assert_int_equal(read(end[0], &other, sizeof other), sizeof other);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(ech_clock_identity() != 0);
+    assert_true(ech_clock_identity() == other);
+    (void)close(end[0]);
+    (void)close(end[1]);
 }
 
 static void test_clock_moves_forward(void **state)
@@ -179,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_processes_of_a_machine_share_a_clock),
         cmocka_unit_test(test_clock_moves_forward),
         cmocka_unit_test(test_utc),
         cmocka_unit_test(test_log_lines),
