@@ -18,6 +18,20 @@ static ech_status accumulate(ech_param_count *c, const ech_tensor_sum *part, int
     return ech_add_i64(c->matmul, matmul, &c->matmul);
 }
 
+/* Tensors of the head, with the table that a tied model multiplies by there (and counts once, as the
+ * embedding's). */
+static ech_status head_sum(const ech_model *m, ech_tensor_sum *sum)
+{
+    ech_tensors list;
+    ech_tensors_head(m, &list);
+    ECH_TRY(ech_tensors_sum(m, &list, sum));
+    if (!m->tie_embeddings)
+        return ECH_OK;
+    int64_t table;
+    ECH_TRY(ech_mul_i64(m->vocab, m->hidden, &table));
+    return ech_add_i64(sum->matmul, table, &sum->matmul);
+}
+
 ech_status ech_model_count(const ech_model *m, ech_param_count *out)
 {
     ech_param_count c = {0};
@@ -29,8 +43,7 @@ ech_status ech_model_count(const ech_model *m, ech_param_count *out)
 
     ech_tensors_embedding(m, &list);
     ECH_TRY(ech_tensors_sum(m, &list, &embedding));
-    ech_tensors_head(m, &list);
-    ECH_TRY(ech_tensors_sum(m, &list, &head));
+    ECH_TRY(head_sum(m, &head));
     for (int i = 0; i < 2; i++) {
         ech_tensors_layer(m, i == 1, &list);
         ECH_TRY(ech_tensors_sum(m, &list, &kind[i]));
@@ -38,11 +51,6 @@ ech_status ech_model_count(const ech_model *m, ech_param_count *out)
     }
     ECH_TRY(accumulate(&c, &embedding, 1));
     ECH_TRY(accumulate(&c, &head, 1));
-    if (m->tie_embeddings) { /* one table, but it is multiplied as the head */
-        int64_t table;
-        ECH_TRY(ech_mul_i64(m->vocab, m->hidden, &table));
-        ECH_TRY(ech_add_i64(c.matmul, table, &c.matmul));
-    }
     c.embedding = embedding.total;
     c.per_layer_first = kind[ech_model_is_sparse(m, 0)].total;
     c.per_layer_last = kind[ech_model_is_sparse(m, m->layers - 1)].total;
@@ -64,10 +72,31 @@ static double attention_products(const ech_model *m, int64_t seq)
     return spans * (double)m->heads * width;
 }
 
+/* Forward and backward of matrix products and attention products of one token. */
+static double flops_of(double matmul, double attention, bool causal_half)
+{
+    return 6.0 * matmul + (causal_half ? 6.0 : 12.0) * attention;
+}
+
 double ech_model_flops_per_token(const ech_model *m, int64_t seq, bool causal_half)
 {
     ech_param_count c = {0};
     if (ech_model_count(m, &c) < 0) /* only a model that was never validated */
         return NAN;
-    return 6.0 * (double)c.matmul + (causal_half ? 6.0 : 12.0) * attention_products(m, seq);
+    return flops_of((double)c.matmul, attention_products(m, seq), causal_half);
+}
+
+double ech_model_unit_flops(const ech_model *m, int64_t unit, int64_t seq, bool causal_half)
+{
+    ech_tensors list;
+    ech_tensor_sum sum = {0};
+    if (unit == 0)
+        return 0;
+    if (unit == m->layers + 1)
+        return head_sum(m, &sum) < 0 ? NAN : flops_of((double)sum.matmul, 0, causal_half);
+    ech_tensors_layer(m, ech_model_is_sparse(m, unit - 1), &list);
+    if (ech_tensors_sum(m, &list, &sum) < 0)
+        return NAN;
+    return flops_of((double)sum.matmul, attention_products(m, seq) / (double)m->layers,
+                    causal_half);
 }

@@ -1,7 +1,6 @@
 /** @file catalog/key_reader.h
- *  Typed reading of the keys of a map (HF config.json, `model:` of a configuration), every
- *  complaint gathered with its place where that is known.  A null counts as absent.  Inside catalog
- *  only.  Local. */
+ *  Typed reading of the keys of a map (HF config.json, `model:` of a configuration, a calibration),
+ *  every complaint gathered with its place where that is known.  A null counts as absent.  Local. */
 #ifndef ECH_CATALOG_KEY_READER_H
 #define ECH_CATALOG_KEY_READER_H
 

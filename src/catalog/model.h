@@ -164,6 +164,11 @@ ECH_MUST_USE ech_status ech_model_count(const ech_model *m, ech_param_count *out
  *  (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). */
 double ech_model_flops_per_token(const ech_model *m, int64_t seq, bool causal_half);
 
+/** The share of one unit in ech_model_flops_per_token: 0 for the embedding (unit 0), then the layers
+ *  1 .. L, then the head (L + 1).  A layer has the mean of all layers' attention: which of them have
+ *  a window is not known.  NaN where a count leaves 64 bits. */
+double ech_model_unit_flops(const ech_model *m, int64_t unit, int64_t seq, bool causal_half);
+
 /** The model as an HF config.json document that Transformers loads: gpt2, llama, mistral, qwen2 or
  *  qwen3, as the switches ask.  Rotary order in HF is half-split: who writes the weights of an
  *  interleaved model permutes them.

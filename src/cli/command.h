@@ -28,12 +28,15 @@ const ech_command *ech_command_find(const char *name);
 /** The sub-commands that are built, each in the file of its name. */
 extern const ech_command ech_command_train;
 extern const ech_command ech_command_check;
+extern const ech_command ech_command_sim;
 extern const ech_command ech_command_generate;
 extern const ech_command ech_command_data;
 extern const ech_command ech_command_model;
 extern const ech_command ech_command_ckpt;
+extern const ech_command ech_command_status;
 extern const ech_command ech_command_help;
 extern const ech_command ech_command_doctor;
+extern const ech_command ech_command_bench;
 
 /** What an option takes and where its value goes. */
 typedef enum ech_opt_kind {

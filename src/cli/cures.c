@@ -16,18 +16,20 @@ typedef struct cure {
 static ech_status measure(cure *c)
 {
     ech_canon canon = {0};
-    ech_program p = {0};
-    ech_run_slots slots;
+    ech_run run = {0};
     ech_session_config s = ech_loop_session_config(&c->cfg, NULL, 1, 0);
     memset(s.compile.cap_bytes, 0, sizeof s.compile.cap_bytes);
     ECH_TRY(ech_canon_create(&c->cfg.model, &canon));
     s.compile.block.model = &c->cfg.model;
     s.compile.block.canon = &canon;
-    const ech_status st = ech_compile_train(&s.compile, &p, &slots);
-    for (int i = 0; i < ECH_N_SPACES && st >= 0; i++)
-        c->bytes[i] = p.state_bytes[i] + p.transient_bytes[i];
-    if (st >= 0)
-        ech_program_fini(&p);
+    const ech_status st = ech_run_compile(&s.compile, ECH_MODE_TRAIN, &run);
+    for (int k = 0; k < run.n_classes; k++)
+        for (int i = 0; i < ECH_N_SPACES; i++) {
+            const ech_program *p = run.program[k];
+            const size_t bytes = p->state_bytes[i] + p->transient_bytes[i];
+            c->bytes[i] = bytes > c->bytes[i] ? bytes : c->bytes[i];
+        }
+    ech_run_fini(&run);
     ech_canon_fini(&canon);
     return st;
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define STATUS_DIR_VARIABLE "ECHELON_STATUS_DIR"
+#define SUPERVISOR_VARIABLE "ECHELON_SUPERVISOR"
 
 enum { MAX_PATH_BYTES = 4096, VERSION_BYTES = 256, MAX_MPIRUN_ARGS = 16 };
 
@@ -100,6 +101,18 @@ bool ech_launch_is_checked(void)
     return getenv(STATUS_DIR_VARIABLE) != NULL;
 }
 
+/* Told with its start, so that another host's pid is none here. */
+ech_process ech_launch_supervisor(void)
+{
+    const char *words = getenv(SUPERVISOR_VARIABLE);
+    long long pid = 0;
+    long long start = 0;
+    if (!words || sscanf(words, "%lld %lld", &pid, &start) != 2)
+        return (ech_process){0};
+    const ech_process p = {pid, start};
+    return ech_process_is_alive(&p) ? p : (ech_process){0};
+}
+
 void ech_launch_say_started(void)
 {
     /* ranks of another host report there, so the first of each host does */
@@ -171,6 +184,7 @@ typedef struct mpirun_command {
     bool is_open_mpi;
     const char *arg[MAX_MPIRUN_ARGS]; /* of mpirun itself */
     int n_args;
+    char supervisor[48]; /* this process, for the ranks */
 } mpirun_command;
 
 static void add_arg(mpirun_command *m, const char *arg)
@@ -200,6 +214,9 @@ static ech_status build_command(const ech_launch_request *request, mpirun_comman
     m->self[got] = '\0';
     ECH_TRY(find_mpirun(m));
     (void)snprintf(m->ranks, sizeof m->ranks, "%d", request->ranks);
+    const ech_process self = ech_process_self();
+    (void)snprintf(m->supervisor, sizeof m->supervisor, "%lld %lld", (long long)self.pid,
+                   (long long)self.start);
     add_arg(m, "mpirun");
     add_arg(m, "-n");
     add_arg(m, m->ranks);
@@ -251,7 +268,8 @@ _Noreturn static void become_mpirun(const mpirun_command *m, const ech_launch_re
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     (void)setpgid(0, 0);                    /* signals reach it through its parent alone */
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* nor does it outlive it */
-    if (argv && null >= 0 && dup2(null, 0) >= 0 && setenv(STATUS_DIR_VARIABLE, dir, 1) == 0) {
+    if (argv && null >= 0 && dup2(null, 0) >= 0 && setenv(STATUS_DIR_VARIABLE, dir, 1) == 0 &&
+        setenv(SUPERVISOR_VARIABLE, m->supervisor, 1) == 0) {
         memcpy(argv, m->arg, (size_t)m->n_args * sizeof *argv);
         argv[m->n_args] = m->self;
         for (int i = 0; i < request->argc; i++)

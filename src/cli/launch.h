@@ -8,6 +8,7 @@
 #ifndef ECH_CLI_LAUNCH_H
 #define ECH_CLI_LAUNCH_H
 
+#include "base/process.h" /* ech_process */
 #include "base/status.h"  /* ech_status */
 #include "cli/hostfile.h" /* ech_hostfile */
 
@@ -72,6 +73,10 @@ const char *ech_launch_find_unreached(const ech_hostfile *hosts);
 
 /** In a rank: has `echelon --ranks N` started it, and so checked configuration and data? */
 bool ech_launch_is_checked(void);
+
+/** In a rank: the process of `echelon --ranks N` that has started it, on the same host; pid 0:
+ *  another host's, or none. */
+ech_process ech_launch_supervisor(void);
 
 /** In a rank: tell the starting process that this rank came up.  No-op elsewhere. */
 void ech_launch_say_started(void);

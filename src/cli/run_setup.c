@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/cures.h"
+#include "cli/watch.h"
 #include "engine/module.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/team.h"
@@ -482,5 +483,8 @@ ech_status ech_run_launch(int argc, char **argv, int ranks, const ech_hostfile *
                           const ech_config *cfg, int *code)
 {
     ECH_TRY(check_run(cfg, hosts ? 1 : ranks)); /* a host of several may hold one rank */
-    return ech_launch_run(&(ech_launch_request){ranks, hosts, argc, argv}, code);
+    const ech_status st = ech_launch_run(&(ech_launch_request){ranks, hosts, argc, argv}, code);
+    if (st >= 0)
+        ech_watch_kill_left(cfg->run.dir);
+    return st;
 }

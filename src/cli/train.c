@@ -7,11 +7,14 @@
 #include "cli/cures.h"
 #include "cli/launch.h"
 #include "cli/run_setup.h"
+#include "cli/watch.h"
 #include "engine/virtual.h"
 #include "report/run_folder.h"
+#include "report/trace.h"
 #include "report/train_events.h"
 #include "train/checkpoint.h"
 #include "train/loop.h"
+#include "train/predict.h"
 #include "train/weights.h"
 
 #include <math.h>
@@ -25,7 +28,8 @@ typedef struct train_options {
     const char *config;
     const char *hostfile, *resume, *transport, *dump_grads, *kernels;
     const char *trace, *report;
-    int64_t ranks, steps;
+    const char *cluster; /* calibration, NULL: no seconds are predicted */
+    int64_t ranks, steps, trace_step;
     bool json, json_ranks, verify_plan, oversubscribe;
     ech_opt_list sets;
 } train_options;
@@ -68,7 +72,9 @@ static ech_status parse(int argc, char **argv, train_options *o)
         {"steps", ECH_OPT_INT, &o->steps},
         {"resume", ECH_OPT_STRING, &o->resume},
         {"trace", ECH_OPT_STRING, &o->trace},
+        {"trace-step", ECH_OPT_INT, &o->trace_step},
         {"report", ECH_OPT_STRING, &o->report},
+        {"cluster", ECH_OPT_STRING, &o->cluster},
         {"verify-plan", ECH_OPT_FLAG, &o->verify_plan},
         {"transport", ECH_OPT_STRING, &o->transport},
         {"kernels", ECH_OPT_STRING, &o->kernels},
@@ -76,8 +82,11 @@ static ech_status parse(int argc, char **argv, train_options *o)
         {"json", ECH_OPT_FLAG, &o->json},
         {"json-ranks", ECH_OPT_FLAG, &o->json_ranks},
     };
-    *o = (train_options){
-        .resume = "auto", .kernels = "auto", .ranks = NOT_GIVEN, .steps = NOT_GIVEN};
+    *o = (train_options){.resume = "auto",
+                         .kernels = "auto",
+                         .ranks = NOT_GIVEN,
+                         .steps = NOT_GIVEN,
+                         .trace_step = NOT_GIVEN};
     ech_status st = ech_opt_parse(argc, argv, opts, sizeof opts / sizeof opts[0], &words);
     if (st >= 0 && words.n != 1)
         st = ECH_RAISE(ECH_E_USAGE,
@@ -90,9 +99,20 @@ static ech_status parse(int argc, char **argv, train_options *o)
 
 static ech_status refuse_unbuilt(const train_options *o)
 {
-    ECH_CHECK(!o->trace, ECH_E_UNSUPPORTED, "--trace is not built yet");
     ECH_CHECK(!o->report, ECH_E_UNSUPPORTED, "--report is not built yet");
     ECH_CHECK(!o->verify_plan, ECH_E_UNSUPPORTED, "--verify-plan is not built yet");
+    return ECH_OK;
+}
+
+static ech_status check_trace(const train_options *o)
+{
+    ECH_CHECK(o->trace || o->trace_step == NOT_GIVEN, ECH_E_USAGE,
+              "--trace-step without --trace, which names the file");
+    if (!o->trace)
+        return ECH_OK;
+    ECH_TRY(ech_trace_check_path(o->trace));
+    ECH_CHECK(o->trace_step == NOT_GIVEN || o->trace_step >= 1, ECH_E_USAGE,
+              "--trace-step %lld: wanted a step >= 1", (long long)o->trace_step);
     return ECH_OK;
 }
 
@@ -117,7 +137,9 @@ static ech_status check_options(train_options *o)
             ech_path_exists(o->resume), ECH_E_USAGE,
             "--resume %s: no such file or folder; wanted auto, no or the path of a checkpoint",
             o->resume);
+    ECH_TRY(check_trace(o));
     o->json |= o->json_ranks;
+    o->trace_step = o->trace_step == NOT_GIVEN ? 0 : o->trace_step;
     o->ranks = o->ranks == NOT_GIVEN ? 0 : o->ranks;
     o->steps = o->steps == NOT_GIVEN ? 0 : o->steps;
     return ECH_OK;
@@ -129,6 +151,8 @@ typedef struct teller {
     ech_train_sink json; /* run folder's file and, with --json, stdout */
     bool is_json;
     int64_t steps;
+    const char *trace;             /* file of the time line; NULL: none */
+    const ech_timeline *predicted; /* the same step simulated, borrowed; NULL: none */
 } teller;
 
 static ech_status print_line(const char *line, void *user)
@@ -239,6 +263,20 @@ static ech_status tell_end(void *user, const ech_event_end *e)
     return ECH_OK;
 }
 
+/* Time lines side by side: what was measured, and with a calibration what was predicted. */
+static ech_status tell_trace(void *user, const ech_event_trace *e)
+{
+    const teller *t = user;
+    const char *const name[] = {"measured", "predicted"};
+    const ech_timeline *const line[] = {e->line, t->predicted};
+    ECH_TRY(ech_trace_write_as(line, name, t->predicted ? 2 : 1, t->trace));
+    if (e->line->lost)
+        ech_log_root(ECH_LOG_WARN, "%zu bars of step %lld had no room and are not in %s",
+                     e->line->lost, (long long)e->step, t->trace);
+    ech_log_root(ECH_LOG_INFO, "time line of step %lld in %s", (long long)e->step, t->trace);
+    return ECH_OK;
+}
+
 /* --- one process of the run --- */
 
 typedef struct process {
@@ -247,6 +285,7 @@ typedef struct process {
     ech_run_setup setup;
     ech_feed feed;
     ech_session *session;
+    ech_watch *watch; /* NULL: where the ranks stand is not recorded */
     ech_metrics *metrics;
     teller teller;
     ech_resume from;
@@ -255,6 +294,8 @@ typedef struct process {
     const char *weights; /* what the run starts from, borrowed; NULL: the seed */
     uint64_t weights_hash;
     ech_legal_report costs;
+    double step_s;          /* predicted, with a calibration */
+    ech_timeline predicted; /* owned: the step that a trace shows, simulated */
     int argc;
     char **argv;
 } process;
@@ -262,6 +303,13 @@ typedef struct process {
 static int64_t last_step(const process *p)
 {
     return p->o->steps > 0 ? p->o->steps : p->cfg.train.steps;
+}
+
+static int64_t trace_step(const process *p)
+{
+    if (!p->o->trace)
+        return 0;
+    return p->o->trace_step > 0 ? p->o->trace_step : last_step(p);
 }
 
 static ech_status open_outputs(process *p)
@@ -276,12 +324,15 @@ static ech_status open_outputs(process *p)
                                  p->weights,
                                  p->weights_hash,
                                  &p->inputs};
+    if (p->o->trace)
+        ECH_TRY(ech_trace_try_path(p->o->trace));
     ECH_TRY(ech_checkpoint_prepare(&p->cfg, p->o->dump_grads, &p->from.hold));
     ECH_TRY(ech_run_folder_create(&facts));
     ECH_TRY(ech_run_metrics_path(&p->cfg, path, sizeof path));
     ECH_TRY(ech_metrics_create(path, p->from.path[0] != '\0', p->o->json ? print_line : NULL, NULL,
                                &p->metrics));
-    p->teller = (teller){ech_train_events_sink(p->metrics), p->o->json, last_step(p)};
+    p->teller = (teller){ech_train_events_sink(p->metrics), p->o->json, last_step(p), p->o->trace,
+                         p->o->trace && p->o->cluster ? &p->predicted : NULL};
     return ECH_OK;
 }
 
@@ -334,10 +385,24 @@ static ech_status hash_inputs(process *p)
     return ECH_OK;
 }
 
+/* On rank 0 alone, which tells it. */
+static ech_status predict_seconds(process *p)
+{
+    ech_step_sums sums;
+    if (!p->o->cluster)
+        return ECH_OK;
+    ECH_TRY(ech_predict_step(p->o->cluster, &p->session->train, p->setup.threads,
+                             p->session->config.compile.block.real, &sums,
+                             p->o->trace ? &p->predicted : NULL));
+    p->step_s = sums.step_s;
+    return ECH_OK;
+}
+
 /* What every rank can do alone is done first and agreed on, so that all of them go on or none. */
 static ech_status prepare(process *p)
 {
-    const ech_session_config sc = ech_run_session_config(&p->cfg, &p->setup);
+    ech_session_config sc = ech_run_session_config(&p->cfg, &p->setup);
+    sc.records = p->o->trace != NULL;
     const bool scans = p->setup.transport[0]->rank == 0 && !ech_launch_is_checked();
     ech_status st = ech_feed_open(&p->cfg, scans, &p->feed);
     if (st < 0 && p->setup.n_local == p->setup.world)
@@ -353,8 +418,13 @@ static ech_status prepare(process *p)
     ECH_TRY(resume(p));
     ECH_TRY(start_weights(p));
     if (p->setup.transport[0]->rank == 0)
+        st = predict_seconds(p);
+    if (st >= 0 && p->setup.transport[0]->rank == 0)
         st = open_outputs(p);
-    return ech_run_setup_agree_on_root(&p->setup, st);
+    ECH_TRY(ech_run_setup_agree_on_root(&p->setup, st));
+    ECH_TRY(ech_watch_open(&p->cfg, &p->setup, &p->watch));
+    ech_session_set_flight(p->session, ech_watch_flight(p->watch));
+    return ECH_OK;
 }
 
 static ech_status run_loop(process *p, ech_loop_end *end)
@@ -374,10 +444,12 @@ static ech_status run_loop(process *p, ech_loop_end *end)
         .legal = &p->costs,
         .transport = p->setup.transport_name,
         .kernels = p->setup.kernels_name,
+        .step_s = p->o->cluster ? &p->step_s : NULL,
         .data = p->data.bytes ? ech_text_get(&p->data) : NULL,
         .wants_ranks = p->o->json_ranks,
+        .trace_step = trace_step(p),
         .sink = {&p->teller, tell_start, tell_step, tell_eval, tell_checkpoint, tell_fault,
-                 tell_end},
+                 tell_end, tell_trace},
     };
     return ech_loop_run(&lc, end);
 }
@@ -388,9 +460,56 @@ static bool others_may_wait(const ech_run_setup *s)
            s->transport[0]->abort && !s->is_agreed_failure;
 }
 
+/* The event of a hang, by the rank that tells of it, whichever that is. */
+static void tell_hang(process *p, const ech_watch_hang *hang)
+{
+    char path[4096];
+    char words[1280];
+    const ech_event_fault e = {.kind = "hang",
+                               .rank = hang->why.rank,
+                               .step = p->session->local[0].step,
+                               .action = "stop",
+                               .detail = words};
+    (void)snprintf(words, sizeof words, "%s", ech_error_message());
+    ech_status st = ECH_OK;
+    if (!p->metrics)
+        st = ech_run_metrics_path(&p->cfg, path, sizeof path);
+    if (!p->metrics && st >= 0)
+        st = ech_metrics_create(path, true, p->o->json ? print_line : NULL, NULL, &p->metrics);
+    const ech_train_sink sink = ech_train_events_sink(p->metrics);
+    if (st < 0 || sink.fault(sink.user, &e) < 0)
+        ech_log(ECH_LOG_WARN, "the event of the hang is lost: %s", ech_error_message());
+}
+
+/* A rank that does not answer ends the job: one rank says which and why. */
+static ech_status end_hang(process *p, ech_status st, ech_watch_hang *hang)
+{
+    char words[1280];
+    st = ech_watch_find(p->session, p->watch, st, hang);
+    if (!hang->is_mine)
+        return st;
+    (void)snprintf(words, sizeof words, "%s", ech_error_message());
+    tell_hang(p, hang);
+    return ECH_RAISE(st, "%s", words);
+}
+
+/* The other ranks may be waiting for this one: say why, then end the job. */
+static void abort_job(process *p, const ech_watch_hang *hang, ech_status st, int *code)
+{
+    if (hang->is_told && ech_watch_await_end())
+        _exit(ech_status_exit_code(st)); /* the job is being ended: nothing is left to say */
+    *code = ech_cli_fail(st);            /* also where who was to tell has not ended it */
+    ech_launch_say_ended(*code);
+    (void)fflush(stdout);
+    if (hang->is_mine)
+        ech_watch_kill_stopped(p->watch);
+    p->setup.transport[0]->abort(p->setup.transport[0], *code);
+}
+
 static ech_status run_process(process *p, const ech_run_request *request, int *code)
 {
     ech_loop_end end = ECH_LOOP_FINISHED;
+    ech_watch_hang hang;
     catch_signals();
     ech_status st = ech_run_setup_open(request, &p->setup);
     if (st >= 0)
@@ -398,19 +517,21 @@ static ech_status run_process(process *p, const ech_run_request *request, int *c
     if (st >= 0 && end == ECH_LOOP_STOPPED && p->cfg.checkpoint.every_steps == 0)
         ech_log_root(ECH_LOG_WARN,
                      "stopped on request; nothing was saved (checkpoint.every_steps: 0)");
+    st = end_hang(p, st, &hang);
+    if (p->session)
+        ech_session_say_end(p->session, st < 0                    ? ech_status_exit_code(st)
+                                        : end == ECH_LOOP_STOPPED ? 5
+                                                                  : 0);
+    ech_timeline_fini(&p->predicted);
     ech_session_destroy(&p->session);
     ech_feed_close(&p->feed);
     ech_metrics_destroy(&p->metrics);
     ech_resume_fini(&p->from);
     ech_inputs_fini(&p->inputs);
     ech_text_fini(&p->data);
-    if (st < 0 && others_may_wait(&p->setup)) {
-        /* the other ranks may be waiting for this one: say why, then end the job */
-        *code = ech_cli_fail(st);
-        ech_launch_say_ended(*code);
-        (void)fflush(stdout);
-        p->setup.transport[0]->abort(p->setup.transport[0], *code);
-    }
+    if (st < 0 && others_may_wait(&p->setup))
+        abort_job(p, &hang, st, code);
+    ech_watch_close(&p->setup, &p->watch);
     ech_run_setup_close(&p->setup);
     *code = end == ECH_LOOP_STOPPED ? 5 : 0;
     return st;
@@ -452,6 +573,14 @@ static ech_status run_as(process *p, const ech_launch_place *place, int ranks,
     return starts ? start_ranks(p, ranks, hosts, code) : run_process(p, &request, code);
 }
 
+static ech_status check_trace_step(const process *p)
+{
+    ECH_CHECK(trace_step(p) <= last_step(p), ECH_E_USAGE,
+              "--trace-step %lld: the run stops at step %lld", (long long)trace_step(p),
+              (long long)last_step(p));
+    return ECH_OK;
+}
+
 static ech_status run(int argc, char **argv, const train_options *o, int *code)
 {
     const ech_launch_place place = ech_launch_detect();
@@ -469,7 +598,9 @@ static ech_status run(int argc, char **argv, const train_options *o, int *code)
     if (st >= 0)
         st = ech_config_load(&source, &p.cfg);
     if (st >= 0) {
-        st = run_as(&p, &place, ranks, &hosts, code);
+        st = check_trace_step(&p);
+        if (st >= 0)
+            st = run_as(&p, &place, ranks, &hosts, code);
         ech_config_fini(&p.cfg);
     }
     ech_hostfile_fini(&hosts);
@@ -505,9 +636,15 @@ const ech_command ech_command_train = {
     "  --resume WHAT      auto (the default): goes on from the newest whole checkpoint of\n"
     "                     checkpoint.dir, if there is one; no: starts anew; or the path of a\n"
     "                     checkpoint, or of a folder with some\n"
+    "  --cluster FILE     predicts the seconds of a step (start event) for the machine that\n"
+    "                     'echelon bench --save FILE' has measured\n"
     "  --transport NAME   self, mpi, or inproc: virtual ranks in one process\n"
     "  --kernels NAME     auto, cpu or ref\n"
     "  --dump-grads FILE  gradients of the last step, safetensors with HF names\n"
+    "  --trace FILE       the time line of one step, of all ranks: FILE.json is a trace for\n"
+    "                     Perfetto, FILE.svg a picture; with --cluster the predicted one beside "
+    "it\n"
+    "  --trace-step N     which step, counted as --steps does; the last one unless given\n"
     "  --json             one event a line on stdout\n"
     "  --json-ranks       the same; start and end give every rank's figures\n",
     cmd_train,

@@ -70,13 +70,13 @@ static void make_groups(ech_comm *comm, const ech_layout *l)
 {
     int *rank = comm->members;
     for (int a = 0; a < ECH_N_AXES; a++) {
-        const int size = l->degree[a];
+        const int size = ech_layout_group_size(l, comm->t->rank, (ech_axis)a);
         ech_group *g = &comm->group[a];
         *g = (ech_group){
             .all = {.size = size,
                     .index = ech_layout_group(l, comm->t->rank, (ech_axis)a, rank),
                     .rank = rank,
-                    .tree = l->tree[a]},
+                    .tree = size == 1 ? (ech_tree){0} : l->tree[a]},
             .oldest = NONE,
             .youngest = NONE,
             .oldest_p2p = NONE,
@@ -355,6 +355,12 @@ ech_status ech_coll_test(ech_comm *comm, int request)
         return ECH_BLOCKED;
     slot->state = ECH_COLL_FREE;
     return ECH_DONE;
+}
+
+bool ech_coll_is_done(const ech_comm *comm, int request)
+{
+    ECH_ASSERT(request >= 0 && request < comm->max_in_flight);
+    return comm->slot[request].state == ECH_COLL_FINISHED;
 }
 
 /* --- agreeing --- */

@@ -27,6 +27,10 @@ struct ech_transport {
     double deadline_s;
     /** Rank 0 may take longer than that: it alone reads or writes files meanwhile. */
     bool spares_root;
+    /** Asked of a missing rank that no deadline concerns (it writes files): is it known to be
+     *  stopped or gone, for so long that it is not waited for any more?  NULL: not known. */
+    bool (*is_lost)(void *user, int rank);
+    void *lost_user; /**< borrowed, handed to is_lost */
     /** Start sending bytes to a world rank; buf stays valid until done.  Seven parameters, as
      *  MPI_Isend has: a message is named by all of them. */
     ech_status (*isend)(ech_transport *t, ech_axis axis, int peer, int tag, const void *buf,
@@ -147,6 +151,9 @@ ECH_MUST_USE ech_status ech_coll_start(ech_comm *comm, const ech_coll *coll, int
  *        | ECH_BLOCKED  it waits for peers
  *        | ECH_E_COMM */
 ECH_MUST_USE ech_status ech_coll_test(ech_comm *comm, int request);
+
+/** Is it finished, though not yet tested; nothing is progressed. */
+bool ech_coll_is_done(const ech_comm *comm, int request);
 
 /** Progress everything in flight a little.  @return ECH_OK | ECH_E_COMM */
 ECH_MUST_USE ech_status ech_comm_progress(ech_comm *comm);

@@ -26,11 +26,14 @@ struct ech_engine {
     int item, op; /* counter */
     int end;      /* one past the segment's last item */
     double blocked_since;
-    int64_t ops_done;  /* since creation */
-    int64_t ops_reset; /* of them at the last reset of times */
+    ech_recorder *recorder; /* that is on; NULL: nothing is recorded */
+    int64_t ops_done;       /* since creation */
+    int64_t ops_reset;      /* of them at the last reset of times */
     ech_engine_times times;
     size_t live[ECH_N_SPACES][ECH_N_CLASSES];
     ech_engine_memory peak[ECH_N_SPACES];
+    ech_flight_record *flight; /* borrowed; NULL: nothing is recorded */
+    ech_flight_place at;       /* stored there last */
 };
 
 /* --- creation --- */
@@ -84,6 +87,8 @@ static ech_status init(ech_engine *e, const ech_engine_config *config)
     ECH_TRY(ech_calloc((size_t)config->n_programs, sizeof *e->life, &e->life));
     for (int i = 0; i < config->n_programs; i++) {
         e->program[i] = config->program[i];
+        ECH_CHECK(!e->program[i]->repeat.times, ECH_E_UNSUPPORTED,
+                  "program '%s' is rolled: unroll it first", e->program[i]->name);
         ECH_TRY(ech_program_chain(e->program[0], e->program[i]));
         ECH_TRY(lives_init(&e->life[i], e->program[i]));
         if (e->program[i]->n_requests > requests)
@@ -168,6 +173,66 @@ void ech_engine_set_real(ech_engine *e, ech_cell cell, double value)
     memcpy(cell_address(e, cell), &value, sizeof value);
 }
 
+/* --- flight recorder --- */
+
+void ech_engine_set_flight(ech_engine *e, ech_flight_record *flight)
+{
+    e->flight = flight;
+    e->at.item = -1;
+}
+
+_Static_assert(sizeof((ech_block *)0)->name == ECH_FLIGHT_NAME_BYTES, "a block's name is recorded");
+
+static void post_item(ech_engine *e, const ech_item *it)
+{
+    const ech_block *b = &e->program[e->index]->block[it->block];
+    e->at.segment = it->segment;
+    e->at.item = e->item;
+    e->at.layer = it->layer;
+    e->at.micro = it->micro;
+    e->at.ops = e->ops_done;
+    ech_flight_post(e->flight, &e->at, b->name);
+}
+
+/* The op that is about to be done, at a time that was taken anyway. */
+static void note_op(ech_engine *e, const ech_item *it, const ech_op *op, double now)
+{
+    if (!e->flight)
+        return;
+    e->at.state = ech_op_row_get(op->kind)->is_wait ? ECH_FLIGHT_WAITS : ECH_FLIGHT_COMPUTES;
+    e->at.kind = op->kind;
+    e->at.axis = op->axis;
+    e->at.op = e->op;
+    e->at.since_s = now;
+    if (e->at.item == e->item)
+        ech_flight_post_op(e->flight, &e->at);
+    else
+        post_item(e, it);
+}
+
+static void note_begin(ech_engine *e)
+{
+    const ech_program *p = e->program[e->index];
+    e->at.program = e->index;
+    e->at.passes += e->item == 0;
+    e->at.step = p->scalars < 0 ? 0 : ech_engine_get_int(e, ECH_CELL_STEP) + 1;
+    e->at.item = -1; /* none posted yet */
+}
+
+static void note_end(ech_engine *e, double now)
+{
+    static const char words[ECH_FLIGHT_NAME_BYTES] = "between segments";
+    if (!e->flight)
+        return;
+    e->at.state = ECH_FLIGHT_OUTSIDE;
+    e->at.item = e->item;
+    e->at.op = 0;
+    e->at.ops = e->ops_done;
+    e->at.since_s = now;
+    ech_flight_post(e->flight, &e->at, words);
+    e->at.item = -1;
+}
+
 /* --- one op --- */
 
 static ech_tensor resolve(const ech_engine *e, const ech_program *p, const ech_item *it,
@@ -207,8 +272,12 @@ static void call_kernel(ech_engine *e, const ech_program *p, const ech_item *it,
                               .layer = it->layer,
                               .row0 = ech_first_row(p, e->config.rank, it->micro)};
     const double t0 = ech_clock_s();
+    note_op(e, it, op, t0);
     e->config.kernels->kernel[op->kind](&call);
-    e->times.kernels_s += ech_clock_s() - t0;
+    const double t1 = ech_clock_s();
+    e->times.kernels_s += t1 - t0;
+    if (e->recorder)
+        ech_recorder_kernel(e->recorder, e->item, t0, t1);
 }
 
 static ech_coll_kind coll_kind(ech_op_kind kind)
@@ -301,18 +370,50 @@ static ech_status finish_message(ech_engine *e, const ech_item *it, const ech_op
     return ECH_OK;
 }
 
+/* --- recording --- */
+
+/* Messages that came through meanwhile; their waits may be far. */
+static void record_arrivals(ech_engine *e, double now)
+{
+    int n;
+    const int *open = ech_recorder_open(e->recorder, &n);
+    for (int i = n - 1; i >= 0; i--) /* the last takes the place of one that is gone */
+        if (ech_coll_is_done(e->config.comm, e->request[open[i]]))
+            ech_recorder_arrived(e->recorder, open[i], now);
+}
+
+/* What a communication op came to that began at t[0] and was back at t[1]. */
+static void record_message(ech_engine *e, const ech_item *it, const ech_op *op, ech_status st,
+                           const double t[2])
+{
+    const ech_op_place at = {e->item, e->op, op->axis, it->request + op->request};
+    const bool is_start = ech_op_row_get(op->kind)->is_start;
+    if (st >= 0 && is_start)
+        ech_recorder_started(e->recorder, &at, t[0]);
+    else if (st == ECH_BLOCKED)
+        ech_recorder_blocked(e->recorder, &at, t[0]);
+    else if (st >= 0)
+        ech_recorder_waited(e->recorder, &at, t[1]);
+    record_arrivals(e, t[1]);
+}
+
 static ech_status run_op(ech_engine *e, const ech_item *it, const ech_op *op)
 {
     const ech_program *p = e->program[e->index];
     const ech_op_row *row = ech_op_row_get(op->kind);
     if (row->is_start || row->is_wait) {
         const double t0 = ech_clock_s();
+        if (e->blocked_since <= 0.0) /* else it stands there already */
+            note_op(e, it, op, t0);
         const ech_status st =
             row->is_start ? start_message(e, p, it, op) : finish_message(e, it, op);
+        const double t1 = ech_clock_s();
+        if (e->recorder)
+            record_message(e, it, op, st, (const double[2]){t0, t1});
         if (st == ECH_BLOCKED && e->blocked_since <= 0.0)
             e->blocked_since = t0; /* asking in vain is waiting: it may have given the core away */
         else if (st != ECH_BLOCKED && e->blocked_since <= 0.0)
-            e->times.comm_s += ech_clock_s() - t0;
+            e->times.comm_s += t1 - t0;
         e->ops_done += st == ECH_OK;
         e->times.polls += st == ECH_BLOCKED;
         return st;
@@ -323,7 +424,10 @@ static ech_status run_op(ech_engine *e, const ech_item *it, const ech_op *op)
         return ECH_OK;
     const double t0 = ech_clock_s();
     const ech_status st = ech_comm_progress(e->config.comm);
-    e->times.comm_s += ech_clock_s() - t0;
+    const double t1 = ech_clock_s();
+    e->times.comm_s += t1 - t0;
+    if (e->recorder)
+        record_arrivals(e, t1);
     return st;
 }
 
@@ -397,6 +501,9 @@ void ech_engine_begin(ech_engine *e, int index, ech_segment segment)
         e->end++;
     e->op = 0;
     e->blocked_since = 0.0;
+    const bool records = index == 0 && e->config.recorder;
+    e->recorder = records && ech_recorder_is_on(e->config.recorder) ? e->config.recorder : NULL;
+    note_begin(e);
     if (e->item == 0)
         enter_program(e);
 }
@@ -423,7 +530,9 @@ ech_status ech_engine_advance(ech_engine *e)
         }
         end_item(e);
     }
-    e->times.total_s += ech_clock_s() - t0;
+    const double t1 = ech_clock_s();
+    e->times.total_s += t1 - t0;
+    note_end(e, t1);
     return ECH_DONE;
 }
 
@@ -439,7 +548,8 @@ ech_status ech_engine_run_op(ech_engine *e, int item, int op, int slot)
         poison(e, slot);
         return ECH_OK;
     }
-    e->item = item; /* where it stands, should it be asked */
+    e->recorder = NULL; /* it stands nowhere, so it never waits */
+    e->item = item;     /* where it stands, should it be asked */
     e->op = op;
     return run_op(e, &p->item[item], &p->block[p->item[item].block].op[op]);
 }

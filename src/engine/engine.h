@@ -9,6 +9,8 @@
 #define ECH_ENGINE_ENGINE_H
 
 #include "comm/comm.h"       /* ech_comm */
+#include "engine/recorder.h" /* ech_recorder */
+#include "engine/flight.h"   /* ech_flight_record */
 #include "kernels/kernels.h" /* ech_kernel_table */
 #include "program/program.h" /* ech_program */
 
@@ -24,7 +26,9 @@ typedef struct ech_engine_config {
     int rank;
     int threads;
     uint64_t seed;
-    bool poison; /**< fill bytes with NaN where a life ends (tests) */
+    bool poison;            /**< fill bytes with NaN where a life ends (tests) */
+    ech_recorder *recorder; /**< of program 0, borrowed; keeps the segments begun while it is on.
+                                 NULL: nothing is recorded */
 } ech_engine_config;
 
 /** Reserve the arenas of all programs.
@@ -35,6 +39,11 @@ ECH_MUST_USE ech_status ech_engine_create(const ech_engine_config *config, ech_e
 
 /** Release; accepts NULL, nulls the pointer.  Nothing may be in flight. */
 void ech_engine_destroy(ech_engine **engine);
+
+/** From now on record where this rank stands, op by op.
+ *  @param e       in/out
+ *  @param flight  borrowed, this rank's own; NULL: nothing is recorded */
+void ech_engine_set_flight(ech_engine *e, ech_flight_record *flight);
 
 /** Address of a state slot, borrowed. */
 void *ech_engine_state(ech_engine *e, int slot);
@@ -65,6 +74,7 @@ ECH_MUST_USE ech_status ech_engine_advance(ech_engine *e);
 bool ech_engine_has_ended(const ech_engine *e);
 
 /** Run one op out of order (virtual.h, schedule fuzzing); ECH_DEPS_RELEASE poisons `slot`.
+ *  Not recorded.
  *  @return ECH_OK | ECH_BLOCKED (a wait whose message is missing: nothing was done) | ECH_E_COMM
  *        | ECH_E_PROOF */
 ECH_MUST_USE ech_status ech_engine_run_op(ech_engine *e, int item, int op, int slot);

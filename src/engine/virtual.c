@@ -58,79 +58,122 @@ ech_status ech_virtual_run(ech_engine *const *engine, int n, int program, ech_se
 
 /* --- fuzzing --- */
 
-typedef struct fuzzer {
-    const ech_program *p;
+/* Nodes of a class's segment, and who comes after each. */
+typedef struct order {
     const ech_deps *d;
     int *row, *succ; /* successors in compressed rows */
-    int *left;       /* [n ranks * nodes] predecessors not done */
-    int *ready;      /* [n ranks * nodes] */
-    int *n_ready;    /* [n ranks] */
     int first, last; /* nodes of the segment */
+} order;
+
+/* How far a rank is. */
+typedef struct drawing {
+    const order *of;
+    int *left;  /* [nodes] predecessors not done */
+    int *ready; /* [nodes] */
+    int n_ready;
+} drawing;
+
+typedef struct fuzzer {
+    const ech_virtual_orders *orders;
+    order *order;     /* [n_classes] */
+    drawing *drawing; /* [n] */
+    int n_classes;
     int n;
 } fuzzer;
 
-static ech_status successors(fuzzer *f)
+static ech_status successors(order *o)
 {
-    const ech_deps *d = f->d;
-    ECH_TRY(ech_calloc((size_t)d->n + 2, sizeof *f->row, &f->row));
-    ECH_TRY(ech_calloc(d->n_edges, sizeof *f->succ, &f->succ));
+    const ech_deps *d = o->d;
+    ECH_TRY(ech_calloc((size_t)d->n + 2, sizeof *o->row, &o->row));
+    ECH_TRY(ech_calloc(d->n_edges, sizeof *o->succ, &o->succ));
     for (size_t i = 0; i < d->n_edges; i++)
-        f->row[d->pred[i] + 2]++;
+        o->row[d->pred[i] + 2]++;
     for (int i = 0; i < d->n; i++)
-        f->row[i + 2] += f->row[i + 1];
+        o->row[i + 2] += o->row[i + 1];
     for (int node = 0; node < d->n; node++)
         for (int i = d->row[node]; i < d->row[node + 1]; i++)
-            f->succ[f->row[d->pred[i] + 1]++] = node;
+            o->succ[o->row[d->pred[i] + 1]++] = node;
     return ECH_OK;
+}
+
+static ech_status order_init(order *o, const ech_program *p, const ech_deps *d, ech_segment segment)
+{
+    o->d = d;
+    while (o->first < d->n && p->item[d->item[o->first]].segment < segment)
+        o->first++;
+    o->last = o->first;
+    while (o->last < d->n && p->item[d->item[o->last]].segment == segment)
+        o->last++;
+    return successors(o);
+}
+
+static ech_status drawing_init(drawing *w, const order *o)
+{
+    const ech_deps *d = o->d;
+    w->of = o;
+    ECH_TRY(ech_calloc((size_t)d->n, sizeof *w->left, &w->left));
+    ECH_TRY(ech_calloc((size_t)d->n, sizeof *w->ready, &w->ready));
+    for (int node = o->first; node < o->last; node++) {
+        for (int i = d->row[node]; i < d->row[node + 1]; i++)
+            w->left[node] += d->pred[i] >= o->first; /* earlier segments are done */
+        if (!w->left[node])
+            w->ready[w->n_ready++] = node;
+    }
+    return ECH_OK;
+}
+
+static int class_of(const fuzzer *f, int r)
+{
+    return f->orders->class_of ? f->orders->class_of[r] : 0;
 }
 
 static ech_status fuzzer_init(fuzzer *f, ech_segment segment)
 {
-    const ech_deps *d = f->d;
-    const size_t cells = (size_t)f->n * (size_t)d->n;
-    f->first = 0;
-    while (f->first < d->n && f->p->item[d->item[f->first]].segment < segment)
-        f->first++;
-    f->last = f->first;
-    while (f->last < d->n && f->p->item[d->item[f->last]].segment == segment)
-        f->last++;
-    ECH_TRY(successors(f));
-    ECH_TRY(ech_calloc(cells, sizeof *f->left, &f->left));
-    ECH_TRY(ech_calloc(cells, sizeof *f->ready, &f->ready));
-    ECH_TRY(ech_calloc((size_t)f->n, sizeof *f->n_ready, &f->n_ready));
     for (int r = 0; r < f->n; r++)
-        for (int node = f->first; node < f->last; node++) {
-            int *left = &f->left[(size_t)r * (size_t)d->n + (size_t)node];
-            for (int i = d->row[node]; i < d->row[node + 1]; i++)
-                *left += d->pred[i] >= f->first; /* earlier segments are done */
-            if (!*left)
-                f->ready[(size_t)r * (size_t)d->n + (size_t)f->n_ready[r]++] = node;
-        }
+        f->n_classes = class_of(f, r) >= f->n_classes ? class_of(f, r) + 1 : f->n_classes;
+    ECH_TRY(ech_calloc((size_t)f->n_classes, sizeof *f->order, &f->order));
+    ECH_TRY(ech_calloc((size_t)f->n, sizeof *f->drawing, &f->drawing));
+    for (int k = 0; k < f->n_classes; k++)
+        ECH_TRY(order_init(&f->order[k], f->orders->program[k], &f->orders->deps[k], segment));
+    for (int r = 0; r < f->n; r++)
+        ECH_TRY(drawing_init(&f->drawing[r], &f->order[class_of(f, r)]));
     return ECH_OK;
 }
 
-static void node_done(fuzzer *f, int r, int node)
+static void fuzzer_fini(fuzzer *f)
 {
-    int *ready = &f->ready[(size_t)r * (size_t)f->d->n];
-    int *left = &f->left[(size_t)r * (size_t)f->d->n];
-    for (int i = f->row[node]; i < f->row[node + 1]; i++) {
-        const int next = f->succ[i];
-        if (next < f->last && --left[next] == 0)
-            ready[f->n_ready[r]++] = next;
+    for (int k = 0; f->order && k < f->n_classes; k++) {
+        free(f->order[k].row);
+        free(f->order[k].succ);
+    }
+    for (int r = 0; f->drawing && r < f->n; r++) {
+        free(f->drawing[r].left);
+        free(f->drawing[r].ready);
+    }
+    free(f->order);
+    free(f->drawing);
+}
+
+static void node_done(drawing *w, int node)
+{
+    const order *o = w->of;
+    for (int i = o->row[node]; i < o->row[node + 1]; i++) {
+        const int next = o->succ[i];
+        if (next < o->last && --w->left[next] == 0)
+            w->ready[w->n_ready++] = next;
     }
 }
 
-static ech_status turn(fuzzer *f, ech_engine *const *engine, int r, uint32_t word, bool *moved)
+static ech_status turn(drawing *w, ech_engine *engine, uint32_t word, bool *moved)
 {
-    int *ready = &f->ready[(size_t)r * (size_t)f->d->n];
-    const int k = (int)(word % (uint32_t)f->n_ready[r]);
-    const int node = ready[k];
-    const ech_status st =
-        ech_engine_run_op(engine[r], f->d->item[node], f->d->op[node], f->d->slot[node]);
+    const ech_deps *d = w->of->d;
+    const int k = (int)(word % (uint32_t)w->n_ready);
+    const int node = w->ready[k];
+    const ech_status st = ech_engine_run_op(engine, d->item[node], d->op[node], d->slot[node]);
     if (st < 0 || st == ECH_BLOCKED)
         return st;
-    ready[k] = ready[--f->n_ready[r]];
-    node_done(f, r, node);
+    w->ready[k] = w->ready[--w->n_ready];
+    node_done(w, node);
     *moved = true;
     return ECH_OK;
 }
@@ -141,7 +184,7 @@ static int64_t patience(const fuzzer *f)
 {
     int64_t ready = 1;
     for (int r = 0; r < f->n; r++)
-        ready += f->n_ready[r];
+        ready += f->drawing[r].n_ready;
     return 100 * ready * f->n;
 }
 
@@ -149,14 +192,16 @@ static ech_status fuzz(fuzzer *f, ech_engine *const *engine, uint64_t seed)
 {
     const ech_rng_key key = ech_rng_key_make(seed, ECH_RNG_TEST, 0, 0);
     uint64_t drawn = 0;
-    int64_t todo = (int64_t)f->n * (f->last - f->first);
+    int64_t todo = 0;
+    for (int r = 0; r < f->n; r++)
+        todo += f->drawing[r].of->last - f->drawing[r].of->first;
     int64_t idle = 0;
     int64_t last_activity = -1;
     while (todo > 0) {
         bool moved = false;
         const int r = (int)(ech_rng_u32(&key, drawn++) % (uint32_t)f->n);
-        if (f->n_ready[r])
-            ECH_TRY(turn(f, engine, r, ech_rng_u32(&key, drawn++), &moved));
+        if (f->drawing[r].n_ready)
+            ECH_TRY(turn(&f->drawing[r], engine[r], ech_rng_u32(&key, drawn++), &moved));
         todo -= moved;
         idle = moved ? 0 : idle + 1;
         if (idle <= patience(f))
@@ -171,18 +216,14 @@ static ech_status fuzz(fuzzer *f, ech_engine *const *engine, uint64_t seed)
 }
 
 ech_status ech_virtual_fuzz(ech_engine *const *engine, int n, int program, ech_segment segment,
-                            const ech_program *p, const ech_deps *deps, uint64_t seed)
+                            const ech_virtual_orders *orders, uint64_t seed)
 {
-    fuzzer f = {.p = p, .d = deps, .n = n};
+    fuzzer f = {.orders = orders, .n = n};
     ech_status st = fuzzer_init(&f, segment);
     for (int r = 0; r < n; r++)
         ech_engine_begin(engine[r], program, segment);
     if (st >= 0)
         st = fuzz(&f, engine, seed);
-    free(f.row);
-    free(f.succ);
-    free(f.left);
-    free(f.ready);
-    free(f.n_ready);
+    fuzzer_fini(&f);
     return st;
 }

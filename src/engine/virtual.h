@@ -20,14 +20,20 @@ enum { ECH_MAX_VIRTUAL = 1024 /**< ranks of one process */ };
 ECH_MUST_USE ech_status ech_virtual_run(ech_engine *const *engine, int n, int program,
                                         ech_segment segment);
 
-/** The same in an order drawn from seed: at each turn any op whose predecessors are done.  Seven
- *  parameters: the four of ech_virtual_run and the three that the order is drawn from.
- *  @param p     the program that deps was derived from
- *  @param deps  derived on addresses, shared by all ranks (one rank class); borrowed
- *  @param seed  of the order
+/** What orders are drawn from: the programs of all rank classes and their dependences.  All
+ *  borrowed. */
+typedef struct ech_virtual_orders {
+    const ech_program *const *program; /**< [n_classes] */
+    const ech_deps *deps;              /**< [n_classes] derived on addresses */
+    const int *class_of;               /**< [n] of each engine's rank; NULL: all of class 0 */
+} ech_virtual_orders;
+
+/** The same in an order drawn from seed: at each turn any op whose predecessors are done.
+ *  @param orders  borrowed
+ *  @param seed    of the order
  *  @return as ech_virtual_run | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_virtual_fuzz(ech_engine *const *engine, int n, int program,
-                                         ech_segment segment, const ech_program *p,
-                                         const ech_deps *deps, uint64_t seed);
+                                         ech_segment segment, const ech_virtual_orders *orders,
+                                         uint64_t seed);
 
 #endif

@@ -93,7 +93,12 @@
  *                     g' = clip * g; t = updates + 1; p -= lr * (m^ / (sqrt(v^) + eps) + decay * p)
  *                     (decoupled decay, Loshchilov & Hutter 2019)
  *  sgd                0 p (RW)  1 g  2 lr cell  3 clip cell        attr, real: first, decayed; decay
- *  Communication kinds are run by comm/, not by kernels. */
+ *  Communication kinds are run by comm/, not by kernels.  Of messages between two ranks:
+ *  send_start         0 x                                          attr: peer
+ *  recv_start         0 y (W)                                      attr: peer
+ *                     peer: index, in the group of the op's axis, of the other end
+ *  send_wait          0 x         x may be changed again
+ *  recv_wait          0 y (W)     y is there; both: the buffer of their start */
 #ifndef ECH_KERNELS_KERNELS_H
 #define ECH_KERNELS_KERNELS_H
 

@@ -84,6 +84,14 @@ static ech_status read_order(const ech_axis given[4], ech_axis out[ECH_MESH_AXES
     return ECH_OK;
 }
 
+static ech_status check_tied(const ech_layout_spec *s)
+{
+    for (int k = 0; k < 2; k++)
+        ECH_CHECK(s->tied[k] >= 0 && s->tied[k] < s->pp, ECH_E_CONFIG,
+                  "pipeline rank %d holds the token table, pp is %d", s->tied[k], s->pp);
+    return ECH_OK;
+}
+
 static ech_status check_degrees(const ech_layout_spec *s)
 {
     int64_t world = 1;
@@ -127,6 +135,7 @@ ech_status ech_layout_make(const ech_layout_spec *s, ech_layout *out)
     ech_layout l = {0};
     ech_tree all = ech_tree_default(s->dp > 0 ? s->dp : 1);
     ECH_TRY(check_degrees(s));
+    ECH_TRY(check_tied(s));
     ECH_TRY(read_order(s->order, l.order));
     if (s->n_tree)
         ECH_TRY(ech_tree_make(s->tree, s->n_tree, s->dp, &all));
@@ -143,6 +152,8 @@ ech_status ech_layout_make(const ech_layout_spec *s, ech_layout *out)
     l.degree[ECH_AXIS_DP] = group;
     l.degree[ECH_AXIS_HSDP] = s->dp / group;
     l.degree[ECH_AXIS_KV] = s->kv_share;
+    l.degree[ECH_AXIS_TIED] = s->tied[0] == s->tied[1] ? 1 : 2;
+    memcpy(l.tied, s->tied, sizeof l.tied);
     l.degree[ECH_AXIS_WORLD] = l.world;
     for (int a = 0; a < ECH_N_AXES; a++)
         l.tree[a] = ech_tree_default(l.degree[a]);
@@ -178,7 +189,14 @@ bool ech_layout_is_nested(const ech_layout *l)
 bool ech_axis_contains(ech_axis outer, ech_axis inner)
 {
     return outer == inner || outer == ECH_AXIS_WORLD ||
-           (outer == ECH_AXIS_TP && inner == ECH_AXIS_KV);
+           (outer == ECH_AXIS_TP && inner == ECH_AXIS_KV) ||
+           (outer == ECH_AXIS_PP && inner == ECH_AXIS_TIED);
+}
+
+/* Is a pipeline rank one of a pair. */
+static bool is_tied(const ech_layout *l, int64_t pp)
+{
+    return l->tied[0] != l->tied[1] && (pp == l->tied[0] || pp == l->tied[1]);
 }
 
 void ech_layout_coords(const ech_layout *l, int rank, int64_t coord[ECH_N_AXES])
@@ -193,6 +211,8 @@ void ech_layout_coords(const ech_layout *l, int rank, int64_t coord[ECH_N_AXES])
         rest /= d;
     }
     coord[ECH_AXIS_KV] = coord[ECH_AXIS_TP] % l->degree[ECH_AXIS_KV];
+    coord[ECH_AXIS_TIED] =
+        is_tied(l, coord[ECH_AXIS_PP]) && coord[ECH_AXIS_PP] == l->tied[1] ? 1 : 0;
     coord[ECH_AXIS_WORLD] = rank;
 }
 
@@ -209,6 +229,8 @@ static int stride_of(const ech_layout *l, ech_axis axis)
  * holds whole runs exactly where it holds whole blocks. */
 int ech_layout_node_run(const ech_layout *l, ech_axis axis)
 {
+    if (axis == ECH_AXIS_TIED)
+        return 1; /* of two or one, no run is more than one and less than all */
     const int stride = stride_of(l, axis);
     if (l->node_ranks == 0 || l->node_ranks % stride != 0)
         return 1;
@@ -216,16 +238,37 @@ int ech_layout_node_run(const ech_layout *l, ech_axis axis)
     return run < l->degree[axis] ? run : 1;
 }
 
+int ech_layout_group_size(const ech_layout *l, int rank, ech_axis axis)
+{
+    int64_t coord[ECH_N_AXES];
+    if (axis != ECH_AXIS_TIED)
+        return l->degree[axis];
+    ech_layout_coords(l, rank, coord);
+    return is_tied(l, coord[ECH_AXIS_PP]) ? 2 : 1;
+}
+
+/* The two that differ on pp alone, or the rank itself. */
+static int tied_group(const ech_layout *l, int rank, const int64_t coord[ECH_N_AXES], int *members)
+{
+    const int stride = stride_of(l, ECH_AXIS_PP);
+    members[0] = rank;
+    for (int i = 0; i < 2 && is_tied(l, coord[ECH_AXIS_PP]); i++)
+        members[i] = rank + (l->tied[i] - (int)coord[ECH_AXIS_PP]) * stride;
+    return (int)coord[ECH_AXIS_TIED];
+}
+
 int ech_layout_group(const ech_layout *l, int rank, ech_axis axis, int *members)
 {
     int64_t coord[ECH_N_AXES];
-    const int stride = stride_of(l, axis);
     ech_layout_coords(l, rank, coord);
+    if (axis == ECH_AXIS_TIED)
+        return tied_group(l, rank, coord, members);
     if (axis == ECH_AXIS_WORLD) {
         for (int i = 0; i < l->world; i++)
             members[i] = i;
         return rank;
     }
+    const int stride = stride_of(l, axis);
     const int me = (int)coord[axis];
     for (int i = 0; i < l->degree[axis]; i++)
         members[i] = rank + (i - me) * stride;

@@ -6,7 +6,8 @@
  *  which state may be sharded (ZeRO, FSDP), hsdp counts the replicas of such a group; what the
  *  configuration calls dp is their product.  kv is no axis of the mesh: it is the runs of
  *  neighbouring tp ranks that hold the same key/value heads, where tp is larger than the head
- *  groups allow.  Pure arithmetic; every call is local. */
+ *  groups allow.  Nor is tied: two pipeline ranks that each hold the token table are a pair, every
+ *  other rank is alone.  Pure arithmetic; every call is local. */
 #ifndef ECH_LAYOUT_LAYOUT_H
 #define ECH_LAYOUT_LAYOUT_H
 
@@ -55,6 +56,7 @@ typedef struct ech_layout {
     bool is_nested;                /**< dp and hsdp are consecutive factors of one tree */
     ech_axis order[ECH_MESH_AXES]; /**< tp cp dp hsdp pp, innermost first; hsdp follows dp */
     int node_ranks;                /**< ranks of one node, of consecutive numbers; 0: one node */
+    int tied[2]; /**< pipeline ranks that each hold the token table; equal: none, TIED is 1 */
     ech_tree tree[ECH_N_AXES];
 } ech_layout;
 
@@ -68,7 +70,8 @@ typedef struct ech_layout_spec {
     int tp, cp, pp;
     int dp;          /**< all data parallel ranks */
     int shard_group; /**< of them share state; 0: all.  Divides dp */
-    int kv_share;    /**< neighbouring tp ranks that hold the same key/value heads; divides tp */
+    int tied[2];  /**< pipeline ranks that each hold the token table: {first, last}; equal: none */
+    int kv_share; /**< neighbouring tp ranks that hold the same key/value heads; divides tp */
     /** Of the four axes, innermost first; all zero: tp cp dp pp. */
     ech_axis order[4];
     const int
@@ -98,7 +101,8 @@ int ech_order_stride(const ech_axis *order, int n, const int degree[ECH_N_AXES],
  *  @param spec  borrowed
  *  @param out   set on success
  *  @return ECH_OK | ECH_E_CONFIG (degrees that do not divide, an order that is none, a tree of
- *          another size) | ECH_E_ILLEGAL (more than ECH_MAX_WORLD ranks) */
+ *          another size, a tied pipeline rank that is none) | ECH_E_ILLEGAL (more than
+ *          ECH_MAX_WORLD ranks) */
 ECH_MUST_USE ech_status ech_layout_make(const ech_layout_spec *spec, ech_layout *out);
 
 /** Data parallel ranks: dp * hsdp. */
@@ -110,17 +114,21 @@ int64_t ech_layout_data_index(const ech_layout *l, const int64_t coord[ECH_N_AXE
 /** Are sums over dp and then over hsdp those over all data parallel ranks at once, bit for bit. */
 bool ech_layout_is_nested(const ech_layout *l);
 
-/** Does every group of `outer` consist of whole groups of `inner`: world of all, tp of kv. */
+/** Does every group of `outer` consist of whole groups of `inner`: world of all, tp of kv, pp of
+ *  tied. */
 bool ech_axis_contains(ech_axis outer, ech_axis inner);
 
-/** Coordinates of a rank along every axis (the mesh and KV set, others 0, WORLD = rank). */
+/** Coordinates of a rank along every axis (the mesh, KV and TIED set, others 0, WORLD = rank). */
 void ech_layout_coords(const ech_layout *l, int rank, int64_t coord[ECH_N_AXES]);
+
+/** Ranks in a rank's group along an axis: its degree, but 1 over TIED outside the pairs. */
+int ech_layout_group_size(const ech_layout *l, int rank, ech_axis axis);
 
 /** Members of rank's group along an axis, in axis order.
  *  @param l        borrowed
  *  @param rank     in [0, l->world)
  *  @param axis     the group's
- *  @param members  out: world ranks, room for degree[axis] of them
+ *  @param members  out: world ranks, as many as ech_layout_group_size says
  *  @return my index in it */
 int ech_layout_group(const ech_layout *l, int rank, ech_axis axis, int *members);
 

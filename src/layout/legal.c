@@ -13,8 +13,14 @@ const char *ech_verdict_name(ech_verdict verdict)
 
 ech_legal_query ech_legal_query_default(void)
 {
-    return (ech_legal_query){
-        .tp = 1, .pp = 1, .cp = 1, .ep = 1, .etp = 1, .prefetch = 1, .reshard_after_forward = true};
+    return (ech_legal_query){.tp = 1,
+                             .pp = 1,
+                             .cp = 1,
+                             .ep = 1,
+                             .etp = 1,
+                             .virtual_stages = 1,
+                             .prefetch = 1,
+                             .reshard_after_forward = true};
 }
 
 /* Row i of the table, its parts one after the other; NULL past the end. */
@@ -22,7 +28,7 @@ static const ech_legal_rule *rule_at(int i)
 {
     static const ech_legal_rule *(*const part[])(int *) = {
         ech_legal_mesh_rules, ech_legal_tensor_rules, ech_legal_state_rules,
-        ech_legal_unbuilt_rules};
+        ech_legal_pipeline_rules, ech_legal_unbuilt_rules};
     for (size_t k = 0; k < sizeof part / sizeof part[0]; k++) {
         int n;
         const ech_legal_rule *rule = part[k](&n);

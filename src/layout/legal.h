@@ -7,7 +7,8 @@
  *  (0 or NULL) no rule looks at.  docs/layouts.md is this table, printed.
  *  Sources: tp and sequence parallelism: Shoeybi et al. 2019, arXiv:1909.08053, Korthikanti et al.
  *  2022, arXiv:2205.05198; ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; sharding with replicas:
- *  Zhao et al. 2023, arXiv:2304.11277.
+ *  Zhao et al. 2023, arXiv:2304.11277; pipelines: Huang et al. 2018, arXiv:1811.06965, Narayanan
+ *  et al. 2021, arXiv:2104.04473, Qi et al. 2023, arXiv:2401.10241.
  *  Pure arithmetic: nothing allocates but the texts; every call is local. */
 #ifndef ECH_LAYOUT_LEGAL_H
 #define ECH_LAYOUT_LEGAL_H
@@ -41,6 +42,17 @@ typedef struct ech_legal_query {
     int n_nodes;                 /**< runs; 0: not known */
     bool may_oversubscribe;      /**< more ranks than slots were asked for in words */
     int64_t node_cores;          /**< processors of this node; 0: not known */
+    /* the pipeline */
+    const char *schedule;        /**< "1f1b", or the name of a file, borrowed; NULL: 1f1b */
+    bool is_schedule_file;       /**< a table of the user's own */
+    int64_t file_ranks;          /**< pipeline ranks of that table; 0: not known */
+    int64_t file_stages;         /**< its virtual stages; 0: not known */
+    int64_t file_micros;         /**< its micro-batches; 0: not known */
+    int64_t virtual_stages;      /**< chunks of a pipeline rank, at least 1 */
+    const int64_t *stage_layers; /**< [n_stage_layers] borrowed: layers of each stage, >= 0 */
+    int n_stage_layers;          /**< 0: balanced */
+    int64_t
+        schedule_group; /**< interleaved: micro-batches that go through a chunk together; 0: pp */
     /* sharding of activations and state */
     bool sequence_parallel, keep_inputs;
     int64_t zero_stage, zero_group; /**< group 0: all of dp */
@@ -52,7 +64,7 @@ typedef struct ech_legal_query {
     const char *recompute, *offload_optimizer, *offload_params, *offload_activations, *compute;
 } ech_legal_query;
 
-enum { ECH_LEGAL_WORDS = 640, ECH_LEGAL_MAX = 48 /**< findings at most: one a rule */ };
+enum { ECH_LEGAL_WORDS = 640, ECH_LEGAL_MAX = 64 /**< findings at most: one a rule */ };
 
 /** The nearest legal values of a finding's key. */
 typedef struct ech_near {
@@ -84,6 +96,9 @@ ech_legal_query ech_legal_query_default(void);
  *  @param query  borrowed
  *  @param out    set */
 void ech_legal_check(const ech_legal_query *query, ech_legal_report *out);
+
+/** Virtual stages of the pipeline under the schedule that is asked for; 0: not known. */
+int64_t ech_legal_stages(const ech_legal_query *query);
 
 /** How many findings have this verdict. */
 int ech_legal_count(const ech_legal_report *report, ech_verdict verdict);

@@ -29,6 +29,7 @@ typedef struct ech_legal_rule {
 const ech_legal_rule *ech_legal_mesh_rules(int *n);
 const ech_legal_rule *ech_legal_tensor_rules(int *n);
 const ech_legal_rule *ech_legal_state_rules(int *n);
+const ech_legal_rule *ech_legal_pipeline_rules(int *n);
 const ech_legal_rule *ech_legal_unbuilt_rules(int *n);
 
 /** a b, or 0 where that is more than a world may have. */

@@ -12,11 +12,6 @@ static bool find_degree(const char *name, int64_t degree, ech_text *words)
     return degree > 1;
 }
 
-static bool find_pp(const ech_legal_query *q, ech_text *words)
-{
-    return find_degree("pp", q->pp, words);
-}
-
 static bool find_cp(const ech_legal_query *q, ech_text *words)
 {
     return find_degree("cp", q->cp, words);
@@ -80,7 +75,6 @@ static void near_compute(const ech_legal_query *q, ech_near *out)
 /* --- the rows --- */
 
 static const ech_legal_rule rules[] = {
-    {"pp", "layout.pp", "above 1", UNBUILT, "pipeline parallelism", find_pp, ech_legal_near_one},
     {"cp", "layout.cp", "above 1", UNBUILT, "context parallelism", find_cp, ech_legal_near_one},
     {"ep", "layout.ep", "above 1", UNBUILT, "expert parallelism", find_ep, ech_legal_near_one},
     {"etp", "layout.etp", "above 1", UNBUILT, "tensor parallelism of experts", find_etp,

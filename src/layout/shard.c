@@ -33,9 +33,11 @@ static ech_cut cut_of(ech_param_kind kind)
 
 /* Norms of heads see other heads on every rank; everything else that is whole sees all tokens on
  * every rank, or with sequence parallelism its own. */
-static ech_part part_of(const ech_shard_spec *s, ech_param_kind kind)
+static ech_part part_of(const ech_shard_spec *s, bool is_tied_apart, ech_param_kind kind)
 {
     const bool is_of_heads = kind == ECH_PARAM_Q_NORM || kind == ECH_PARAM_K_NORM;
+    if (is_tied_apart && kind == ECH_PARAM_TOKEN_EMBED)
+        return ECH_PART_TIED;
     if (s->tp == 1 || cut_of(kind) != ECH_CUT_NONE)
         return ECH_PART_CUT;
     return is_of_heads || s->is_sequence_parallel ? ECH_PART_SUMMED : ECH_PART_WHOLE;
@@ -83,28 +85,63 @@ static void lay_out_part(ech_shard_plan *plan, ech_shard_unit *u, ech_part part)
     out->elems = out->shard * plan->shards;
 }
 
+static void add_param(const ech_shard_spec *s, ech_shard_plan *plan, int i)
+{
+    const ech_param *from = &s->canon->param[i];
+    ech_shard_param *p = &plan->param[plan->n_params++];
+    *p = (ech_shard_param){.param = i, .cut = cut_of(from->kind), .rank = from->rank};
+    p->part = part_of(s, plan->is_tied_apart, from->kind);
+    for (int d = 0; d < from->rank; d++)
+        p->dim[d] = from->dim[d];
+    if (s->tp > 1)
+        cut_dims(plan, p);
+    p->elems = 1;
+    for (int d = 0; d < p->rank; d++)
+        p->elems *= p->dim[d];
+}
+
+static void add_tied_copy(const ech_shard_spec *s, ech_shard_plan *plan)
+{
+    const ech_canon *c = s->canon;
+    for (int i = c->unit_first[0]; i < c->unit_first[1]; i++)
+        if (c->param[i].kind == ECH_PARAM_TOKEN_EMBED) {
+            add_param(s, plan, i);
+            plan->param[plan->n_params - 1].is_copy = true;
+        }
+}
+
 static void lay_out_unit(const ech_shard_spec *s, ech_shard_plan *plan, ech_unit_kind kind)
 {
     const ech_canon *c = s->canon;
     ech_shard_unit *u = &plan->unit[kind];
     const int unit = ech_canon_first_unit(c, kind);
     u->first = plan->n_params;
-    for (int i = c->unit_first[unit]; i < c->unit_first[unit + 1]; i++) {
-        const ech_param *from = &c->param[i];
-        ech_shard_param *p = &plan->param[plan->n_params++];
-        *p = (ech_shard_param){.param = i, .cut = cut_of(from->kind), .rank = from->rank};
-        p->part = part_of(s, from->kind);
-        for (int d = 0; d < from->rank; d++)
-            p->dim[d] = from->dim[d];
-        if (s->tp > 1)
-            cut_dims(plan, p);
-        p->elems = 1;
-        for (int d = 0; d < p->rank; d++)
-            p->elems *= p->dim[d];
-    }
+    for (int i = c->unit_first[unit]; i < c->unit_first[unit + 1]; i++)
+        add_param(s, plan, i);
+    if (kind == ECH_UNIT_HEAD && plan->is_tied_apart)
+        add_tied_copy(s, plan);
     u->n = plan->n_params - u->first;
     for (int part = 0; part < ECH_N_PARTS; part++)
         lay_out_part(plan, u, (ech_part)part);
+}
+
+/* Neighbouring stages of one rank are one range. */
+static void hold_units(const ech_shard_spec *s, ech_shard_plan *plan)
+{
+    if (!s->stages) {
+        plan->range[plan->n_ranges++] = (ech_unit_range){0, s->canon->n_units};
+        return;
+    }
+    for (int k = 0; k < s->stages->n; k++) {
+        const ech_unit_range r = {s->stages->first[k], s->stages->first[k + 1]};
+        ech_unit_range *last = plan->n_ranges ? &plan->range[plan->n_ranges - 1] : NULL;
+        if (s->stages->rank_of[k] != s->stage_rank || r.first == r.end)
+            continue;
+        if (last && last->end == r.first)
+            last->end = r.end;
+        else
+            plan->range[plan->n_ranges++] = r;
+    }
 }
 
 ech_status ech_shard_plan_make(const ech_shard_spec *s, ech_shard_plan *out)
@@ -115,6 +152,9 @@ ech_status ech_shard_plan_make(const ech_shard_spec *s, ech_shard_plan *out)
               s->model->name);
     ECH_CHECK(s->shards >= 1, ECH_E_ILLEGAL, "state in %d flat ranges", s->shards);
     plan.heads = ech_shard_heads(s->model->heads, s->model->kv_heads, s->tp);
+    plan.is_tied_apart =
+        s->stages && s->model->tie_embeddings && ech_stages_tie_apart(s->stages, s->canon);
+    hold_units(s, &plan);
     for (int k = 0; k < ECH_N_UNIT_KINDS; k++)
         lay_out_unit(s, &plan, (ech_unit_kind)k);
     for (int part = 0; part < ECH_N_PARTS; part++)
@@ -128,13 +168,47 @@ const ech_shard_unit *ech_shard_unit_of(const ech_shard_plan *plan, int u)
     return &plan->unit[ech_canon_unit_kind(plan->canon, u)];
 }
 
+int ech_shard_unit_count(const ech_shard_plan *plan)
+{
+    int n = 0;
+    for (int k = 0; k < plan->n_ranges; k++)
+        n += plan->range[k].end - plan->range[k].first;
+    return n;
+}
+
+int ech_shard_unit_at(const ech_shard_plan *plan, int i)
+{
+    int k = 0;
+    while (i >= plan->range[k].end - plan->range[k].first) {
+        i -= plan->range[k].end - plan->range[k].first;
+        k++;
+    }
+    return plan->range[k].first + i;
+}
+
+bool ech_shard_has_unit(const ech_shard_plan *plan, int u)
+{
+    for (int k = 0; k < plan->n_ranges; k++)
+        if (plan->range[k].first <= u && u < plan->range[k].end)
+            return true;
+    return false;
+}
+
 int64_t ech_shard_unit_offset(const ech_shard_plan *plan, int u, ech_part part)
 {
-    const int n = plan->canon->n_units;
-    const int64_t layers = u < 1 ? 0 : u < n ? u - 1 : n - 2;
-    return (u > 0 ? plan->unit[ECH_UNIT_EMBEDDING].part[part].elems : 0) +
+    const int head = plan->canon->n_units - 1;
+    int64_t layers = 0;
+    for (int k = 0; k < plan->n_ranges; k++) {
+        const int first = plan->range[k].first > 1 ? plan->range[k].first : 1;
+        const int most = plan->range[k].end < head ? plan->range[k].end : head;
+        const int end = most < u ? most : u;
+        layers += end > first ? end - first : 0;
+    }
+    const bool has_embedding = u > 0 && ech_shard_has_unit(plan, 0);
+    const bool has_head = u > head && ech_shard_has_unit(plan, head);
+    return (has_embedding ? plan->unit[ECH_UNIT_EMBEDDING].part[part].elems : 0) +
            layers * plan->unit[ECH_UNIT_LAYER].part[part].elems +
-           (u == n ? plan->unit[ECH_UNIT_HEAD].part[part].elems : 0);
+           (has_head ? plan->unit[ECH_UNIT_HEAD].part[part].elems : 0);
 }
 
 const ech_shard_param *ech_shard_find(const ech_shard_plan *plan, ech_param_kind kind)

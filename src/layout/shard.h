@@ -21,6 +21,7 @@
 
 #include "catalog/canon.h" /* canonical tensors */
 #include "layout/layout.h" /* degrees */
+#include "layout/stages.h" /* ech_stages */
 
 /** How a tensor is cut over tp. */
 typedef enum ech_cut {
@@ -36,6 +37,7 @@ typedef enum ech_part {
     ECH_PART_CUT, /**< cut over tp (with one rank: everything); a gradient is its own rank's */
     ECH_PART_SUMMED, /**< whole over tp; a gradient is a partial sum: norms under sequence parallelism */
     ECH_PART_WHOLE, /**< whole over tp, and so is a gradient */
+    ECH_PART_TIED, /**< cut over tp; held by first and last stage, a gradient is a partial sum there */
     ECH_N_PARTS
 } ech_part;
 
@@ -55,6 +57,7 @@ typedef struct ech_shard_param {
     int64_t dim[4]; /**< local, padding included */
     int64_t elems;
     int64_t offset; /**< elements from the start of its part */
+    bool is_copy;   /**< the token table in the head's unit: the embedding's rank holds it too */
 } ech_shard_param;
 
 /** One part of a unit. */
@@ -70,15 +73,24 @@ typedef struct ech_shard_unit {
     int first, n; /**< its tensors in ech_shard_plan.param */
 } ech_shard_unit;
 
-/** How a model is dealt out.  Read only. */
+/** Units [first, end) of the model. */
+typedef struct ech_unit_range {
+    int first, end;
+} ech_unit_range;
+
+/** How a model is dealt out: what a rank of a pipeline rank holds.  Read only. */
 typedef struct ech_shard_plan {
-    const ech_canon *canon; /**< borrowed */
-    int tp, shards;         /**< flat ranges of a part: the degree of dp, or 1 */
+    const ech_canon *canon;               /**< borrowed */
+    ech_unit_range range[ECH_MAX_CHUNKS]; /**< of units that it holds, ascending, apart */
+    int n_ranges;
+    bool
+        is_tied_apart; /**< the token table is its own part, of the embedding's unit and, as a copy, of the head's */
+    int tp, shards; /**< flat ranges of a part: the degree of dp, or 1 */
     ech_head_split heads;
     ech_shard_unit unit[ECH_N_UNIT_KINDS];
-    ech_shard_param param[ECH_N_PARAM_KINDS];
+    ech_shard_param param[ECH_N_PARAM_KINDS + 1];
     int n_params;
-    int64_t elems[ECH_N_PARTS]; /**< of all units: a rank's local model */
+    int64_t elems[ECH_N_PARTS]; /**< of all units that it holds: a rank's local model */
 } ech_shard_plan;
 
 /** What a plan depends on. */
@@ -87,7 +99,9 @@ typedef struct ech_shard_spec {
     const ech_canon *canon; /**< borrowed: outlives the plan */
     int tp;
     bool is_sequence_parallel;
-    int shards; /**< flat ranges; 1: state is not sharded over dp */
+    int shards;               /**< flat ranges; 1: state is not sharded over dp */
+    const ech_stages *stages; /**< borrowed; NULL: one rank holds all units */
+    int stage_rank;           /**< pipeline rank whose units are planned */
 } ech_shard_spec;
 
 /** Head groups over tp, which must divide the query heads. */
@@ -99,7 +113,16 @@ ECH_MUST_USE ech_status ech_shard_plan_make(const ech_shard_spec *spec, ech_shar
 /** The local unit that stands for unit u of the model. */
 const ech_shard_unit *ech_shard_unit_of(const ech_shard_plan *plan, int u);
 
-/** Elements of a part of all units before u: where u's begins in the slab of that part. */
+/** Units that it holds. */
+int ech_shard_unit_count(const ech_shard_plan *plan);
+
+/** The i-th of them, ascending. */
+int ech_shard_unit_at(const ech_shard_plan *plan, int i);
+
+/** Does it hold unit u. */
+bool ech_shard_has_unit(const ech_shard_plan *plan, int u);
+
+/** Elements of a part of all held units before u: where u's begins in the slab of that part. */
 int64_t ech_shard_unit_offset(const ech_shard_plan *plan, int u, ech_part part);
 
 /** Tensor of a kind, or NULL where the model has none. */

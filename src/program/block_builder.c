@@ -18,7 +18,12 @@ void ech_builder_init(ech_builder *b, const ech_block_spec *spec, const char *wh
         [ECH_ROLE_TRANSFER] = "",
         [ECH_ROLE_HOST_SCALARS] = "",
     };
-    *b = (ech_builder){.spec = spec, .keeps = spec->mode == ECH_MODE_TRAIN};
+    *b = (ech_builder){.spec = spec,
+                       .keeps = spec->mode == ECH_MODE_TRAIN,
+                       .makes = role == ECH_ROLE_BACKWARD_INPUT    ? ECH_FOR_INPUT
+                                : role == ECH_ROLE_BACKWARD_WEIGHT ? ECH_FOR_WEIGHT
+                                                                   : ECH_FOR_BOTH,
+                       .purpose = ECH_FOR_BOTH};
     b->block.role = role;
     (void)snprintf(b->block.name, sizeof b->block.name, "%s%s", what, names[role]);
 }
@@ -48,10 +53,36 @@ ech_operand ech_absent(void)
     return (ech_operand){.region = ECH_REGION_NONE, .place = ech_placement_invariant()};
 }
 
+ech_operand ech_staging_of(const ech_operand *like, ech_dtype dtype, int64_t n)
+{
+    ech_operand a = ech_shape(dtype, 1, n, 0, 0, 0);
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (like->place.over[x].kind == ECH_PLACE_UNRELATED)
+            a.place.over[x] = like->place.over[x];
+    return a;
+}
+
+ech_placement ech_stage_placement(const ech_layout *l)
+{
+    ech_placement p = ech_placement_invariant();
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (ech_axis_contains(ECH_AXIS_PP, (ech_axis)x) && l->degree[x] > 1)
+            p.over[x] = ech_place_of(ECH_PLACE_UNRELATED);
+    return p;
+}
+
+ech_placement ech_placement_on_stages(ech_placement p)
+{
+    for (int x = 0; x < ECH_N_AXES; x++)
+        if (ech_axis_contains(ECH_AXIS_PP, (ech_axis)x))
+            p.over[x] = ech_place_of(ECH_PLACE_INVARIANT);
+    return p;
+}
+
 /* p with the same placement over each axis of the data parallel ranks that has more than one. */
 static ech_placement over_data(const ech_layout *l, ech_place place)
 {
-    ech_placement p = ech_placement_invariant();
+    ech_placement p = ech_stage_placement(l);
     if (l->degree[ECH_AXIS_DP] > 1)
         p.over[ECH_AXIS_DP] = place;
     if (l->degree[ECH_AXIS_HSDP] > 1)
@@ -64,6 +95,11 @@ ech_placement ech_token_placement(const ech_layout *l)
     return over_data(l, ech_place_sharded(0, ECH_MAP_SEQUENCES));
 }
 
+ech_placement ech_data_placement(const ech_layout *l)
+{
+    return ech_placement_on_stages(ech_token_placement(l));
+}
+
 ech_placement ech_partial_placement(const ech_layout *l)
 {
     return over_data(l, ech_place_of(ECH_PLACE_PARTIAL));
@@ -74,7 +110,7 @@ static int tp_degree(const ech_builder *b)
     return b->spec->layout.degree[ECH_AXIS_TP];
 }
 
-static bool is_sequence_parallel(const ech_builder *b)
+bool ech_is_dealt(const ech_builder *b)
 {
     return b->spec->policy.is_sequence_parallel && tp_degree(b) > 1;
 }
@@ -101,7 +137,7 @@ ech_operand ech_activation(const ech_builder *b, ech_region region, int64_t d1, 
 
 static ech_operand as_stream(const ech_builder *b, ech_operand a)
 {
-    if (!is_sequence_parallel(b))
+    if (!ech_is_dealt(b))
         return a;
     a.dim[0].bound /= tp_degree(b);
     return ech_cut_over_tp(b, a, 0, ECH_MAP_CONTIGUOUS);
@@ -120,7 +156,7 @@ ech_operand ech_stream_vector(const ech_builder *b, ech_region region)
 ech_expr ech_first_token(const ech_builder *b)
 {
     const int64_t share = b->spec->rows * b->spec->seq / tp_degree(b);
-    if (!is_sequence_parallel(b))
+    if (!ech_is_dealt(b))
         return ech_expr_const(0);
     return ech_expr_binary(ECH_EXPR_MUL, ech_expr_coord(ECH_AXIS_TP), ech_expr_const(share));
 }
@@ -155,9 +191,25 @@ ech_operand ech_temp(ech_builder *b, ech_operand shape)
     return shape;
 }
 
+static ech_operand keep_in(ech_builder *b, bool keeps, ech_region region, ech_operand shape)
+{
+    return keeps ? ech_append(b, region, shape) : ech_temp(b, shape);
+}
+
 ech_operand ech_keep(ech_builder *b, ech_operand shape)
 {
-    return b->keeps ? ech_append(b, ECH_REGION_SAVED_FB, shape) : ech_temp(b, shape);
+    return keep_in(b, b->keeps, ECH_REGION_SAVED_FB, shape);
+}
+
+ech_operand ech_keep_for_weight(ech_builder *b, ech_operand shape)
+{
+    const bool splits = b->spec->splits_backward;
+    return keep_in(b, b->keeps, splits ? ECH_REGION_SAVED_FW : ECH_REGION_SAVED_FB, shape);
+}
+
+ech_operand ech_hand_on(ech_builder *b, ech_operand shape)
+{
+    return keep_in(b, b->spec->splits_backward, ECH_REGION_SAVED_BW, shape);
 }
 
 static ech_operand param_in(const ech_builder *b, ech_param_kind kind, ech_region first)
@@ -233,7 +285,7 @@ static ech_operand place_over_tp(const ech_builder *b, ech_operand a, ech_param_
         a.place.over[ECH_AXIS_TP] = ech_place_of(partial);
     if (has_shared_heads(b, kind))
         a.place.over[ECH_AXIS_KV] = ech_place_of(partial);
-    return p->part == ECH_PART_CUT && p->cut != ECH_CUT_NONE
+    return (p->part == ECH_PART_CUT || p->part == ECH_PART_TIED) && p->cut != ECH_CUT_NONE
                ? ech_cut_over_tp(b, a, is_columns ? 1 : 0, map_of(b, kind))
                : a;
 }
@@ -277,11 +329,18 @@ static void note_region(ech_block *block, const ech_operand *a, const ech_layout
         block->region_bytes[a->region] = end;
 }
 
+void ech_emit_for(ech_builder *b, ech_purpose purpose)
+{
+    b->purpose = purpose;
+}
+
 ech_op *ech_emit(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand *arg)
 {
     static _Thread_local ech_op unused;
     const ech_signature sig = ech_signature_read(kind);
     ech_op op = {.kind = kind, .n_args = n_args};
+    if (!((unsigned)b->makes & (unsigned)b->purpose))
+        return &unused;
     if (b->st >= 0)
         b->st = ech_grow(&b->block.op, (size_t)b->block.n_ops, &b->block.capacity, sizeof op);
     if (b->st < 0)
@@ -326,16 +385,19 @@ void ech_emit_gather_over_tp(ech_builder *b, ech_operand share, ech_operand whol
     emit_comm(b, ECH_OP_ALL_GATHER_WAIT, 2, arg, request);
 }
 
+ech_operand ech_all_tokens(const ech_builder *b, ech_operand stream)
+{
+    stream.dim[0].bound *= tp_degree(b);
+    stream.place.over[ECH_AXIS_TP] = ech_place_of(ECH_PLACE_INVARIANT);
+    return stream;
+}
+
 ech_operand ech_emit_gather(ech_builder *b, ech_operand stream, ech_operand to)
 {
-    if (!is_sequence_parallel(b))
+    if (!ech_is_dealt(b))
         return stream;
-    if (to.region == ECH_REGION_NONE) {
-        to = stream;
-        to.dim[0].bound *= tp_degree(b);
-        to.place.over[ECH_AXIS_TP] = ech_place_of(ECH_PLACE_INVARIANT);
-        to = ech_temp(b, to);
-    }
+    if (to.region == ECH_REGION_NONE)
+        to = ech_temp(b, ech_all_tokens(b, stream));
     ech_emit_gather_over_tp(b, stream, to);
     return to;
 }
@@ -344,7 +406,7 @@ ech_operand ech_partial_for(ech_builder *b, ech_operand to)
 {
     if (tp_degree(b) == 1)
         return to;
-    if (is_sequence_parallel(b)) {
+    if (ech_is_dealt(b)) {
         to.dim[0].bound *= tp_degree(b);
         to = ech_temp(b, to);
     }
@@ -355,12 +417,12 @@ ech_operand ech_partial_for(ech_builder *b, ech_operand to)
 ech_pending_sum ech_emit_sum_start(ech_builder *b, ech_operand partial, ech_operand to)
 {
     const int tp = tp_degree(b);
-    const bool scatters = is_sequence_parallel(b);
+    const bool scatters = ech_is_dealt(b);
     ech_pending_sum sum = {.wait = ECH_N_OPS, .n_args = scatters ? 3 : 2};
     if (tp == 1)
         return sum;
     const int64_t staged = ech_reduce_staging_elems(ech_operand_elems(&partial), tp);
-    const ech_operand staging = ech_temp(b, ech_shape(b->spec->real, 1, staged, 0, 0, 0));
+    const ech_operand staging = ech_temp(b, ech_staging_of(&partial, b->spec->real, staged));
     sum.request = b->n_requests++;
     sum.wait = scatters ? ECH_OP_REDUCE_SCATTER_WAIT : ECH_OP_ALL_REDUCE_WAIT;
     sum.arg[0] = as_vector(partial);
@@ -399,6 +461,9 @@ static int list_work(const ech_builder *b, ech_pack_item *item, int *owner)
             item[n++] = (ech_pack_item){.bytes = op->work_bytes, .first = k, .last = k};
         }
     }
+    for (int t = 0; t < b->n_temps; t++)
+        if (item[t].first < 0) /* its ops were left out */
+            item[t] = (ech_pack_item){.bytes = 0};
     return n;
 }
 
@@ -427,6 +492,20 @@ done:
     return st;
 }
 
+/* A saved set that is laid out but not touched by the ops of this role is not bound. */
+static void forget_unused(ech_block *block)
+{
+    static const ech_region saved[] = {ECH_REGION_SAVED_FB, ECH_REGION_SAVED_FW,
+                                       ECH_REGION_SAVED_BW};
+    bool is_used[ECH_N_REGIONS] = {false};
+    for (int k = 0; k < block->n_ops; k++)
+        for (int i = 0; i < block->op[k].n_args; i++)
+            is_used[block->op[k].arg[i].region] = true;
+    for (size_t i = 0; i < sizeof saved / sizeof saved[0]; i++)
+        if (!is_used[saved[i]])
+            block->region_bytes[saved[i]] = 0;
+}
+
 ech_status ech_builder_finish(ech_builder *b, ech_block *out)
 {
     for (int k = 0; k < b->block.n_ops && b->st >= 0; k++) {
@@ -439,6 +518,7 @@ ech_status ech_builder_finish(ech_builder *b, ech_block *out)
     }
     if (b->st >= 0)
         b->st = pack_work(b);
+    forget_unused(&b->block);
     if (b->st < 0)
         free(b->block.op);
     else
@@ -447,14 +527,31 @@ ech_status ech_builder_finish(ech_builder *b, ech_block *out)
     return b->st;
 }
 
+static bool knows_role(const ech_block_spec *spec, ech_role role)
+{
+    switch (role) {
+    case ECH_ROLE_FORWARD:
+        return true;
+    case ECH_ROLE_BACKWARD:
+        return !spec->splits_backward;
+    case ECH_ROLE_BACKWARD_INPUT:
+    case ECH_ROLE_BACKWARD_WEIGHT:
+        return spec->splits_backward;
+    default:
+        return false;
+    }
+}
+
 ech_status ech_builder_make(const ech_block_spec *spec, const char *what, ech_role role,
                             void (*forward)(ech_builder *b), void (*backward)(ech_builder *b),
                             ech_block *out)
 {
     ech_builder b;
     ech_builder_init(&b, spec, what, role);
-    ECH_CHECK(role == ECH_ROLE_FORWARD || role == ECH_ROLE_BACKWARD, ECH_E_UNSUPPORTED,
-              "no block '%s': %s has a forward and a whole backward only", b.block.name, what);
+    ECH_CHECK(knows_role(spec, role), ECH_E_UNSUPPORTED, "no block '%s': %s has a forward and %s",
+              b.block.name, what,
+              spec->splits_backward ? "a backward split into input and weight"
+                                    : "a whole backward only");
     (role == ECH_ROLE_FORWARD ? forward : backward)(&b);
     return ech_builder_finish(&b, out);
 }

@@ -14,6 +14,13 @@
 
 enum { ECH_MAX_TEMPS = 96 };
 
+/** What an op of a backward is there for. */
+typedef enum ech_purpose {
+    ECH_FOR_INPUT = 1,  /**< the gradient of the block's input, and what falls off on the way */
+    ECH_FOR_WEIGHT = 2, /**< gradients of linear layers' weights and biases */
+    ECH_FOR_BOTH = 3
+} ech_purpose;
+
 /** A block in the making.  The first failure is kept in st; later calls do nothing. */
 typedef struct ech_builder {
     const ech_block_spec *spec; /**< borrowed */
@@ -21,7 +28,9 @@ typedef struct ech_builder {
     size_t temp_bytes[ECH_MAX_TEMPS];
     int n_temps;
     int n_requests;
-    bool keeps; /**< keep() goes to SAVED_FB (training), else to WORK */
+    bool keeps;          /**< what is kept goes to saved sets (training), else to WORK */
+    ech_purpose makes;   /**< what its role is there for; other ops are left out */
+    ech_purpose purpose; /**< of ops emitted now */
     ech_status st;
 } ech_builder;
 
@@ -34,14 +43,14 @@ void ech_builder_init(ech_builder *b, const ech_block_spec *spec, const char *wh
  *  @return ECH_OK | the first failure: ECH_E_NOMEM | ECH_E_PROOF (a shape) */
 ECH_MUST_USE ech_status ech_builder_finish(ech_builder *b, ech_block *out);
 
-/** A block that is all forward's or all backward's, as role says.
+/** A block that is all forward's, or backward's: all of it, or of its ops those for one purpose.
  *  @param spec      borrowed
  *  @param what      model piece, for the name
- *  @param role      FORWARD or BACKWARD
+ *  @param role      FORWARD, BACKWARD, or where it is split BACKWARD_INPUT, BACKWARD_WEIGHT
  *  @param forward   emits the ops of FORWARD
- *  @param backward  emits the ops of BACKWARD
+ *  @param backward  emits the ops of BACKWARD, each behind ech_emit_for where backward is split
  *  @param out       as ech_builder_finish
- *  @return as ech_builder_finish */
+ *  @return as ech_builder_finish | ECH_E_UNSUPPORTED (another role) */
 ECH_MUST_USE ech_status ech_builder_make(const ech_block_spec *spec, const char *what,
                                          ech_role role, void (*forward)(ech_builder *b),
                                          void (*backward)(ech_builder *b), ech_block *out);
@@ -83,8 +92,17 @@ ech_operand ech_as_grad(ech_operand a);
 /** Put an activation-shaped operand behind what the region holds already. */
 ech_operand ech_append(ech_builder *b, ech_region region, ech_operand shape);
 
-/** A value that backward needs: appended to SAVED_FB when training, else a temporary. */
+/** A value of forward that input gradients need: appended to SAVED_FB when training, else a
+ *  temporary. */
 ech_operand ech_keep(ech_builder *b, ech_operand shape);
+
+/** A value of forward that weight gradients need: the same, but in SAVED_FW where backward is
+ *  split. */
+ech_operand ech_keep_for_weight(ech_builder *b, ech_operand shape);
+
+/** A value made for ECH_FOR_INPUT that weight gradients need: appended to SAVED_BW where backward
+ *  is split, else a temporary. */
+ech_operand ech_hand_on(ech_builder *b, ech_operand shape);
 
 /** A temporary in WORK. */
 ech_operand ech_temp(ech_builder *b, ech_operand shape);
@@ -99,17 +117,41 @@ ech_operand ech_param_grad(const ech_builder *b, ech_param_kind kind);
 /** A cell of the scalar table: I, scale 1. */
 ech_operand ech_cell_operand(ech_cell cell);
 
+/** What ops emitted from here on are for.  Saved sets do not depend on it: all roles lay them out
+ *  alike. */
+void ech_emit_for(ech_builder *b, ech_purpose purpose);
+
 /** Append an op with these arguments; accesses are set from the op table.  Returns it for
- *  attributes and reals (a throw-away op after a failure). */
+ *  attributes and reals (a throw-away op after a failure, or where the role does not make what it
+ *  is for). */
 ech_op *ech_emit(ech_builder *b, ech_op_kind kind, int n_args, const ech_operand *arg);
 
-/** Token placement over dp and hsdp: S(0, sequences) with more than one rank, else I. */
+/** A vector of n elements that a message of `like` is staged in: a stage's own where that is. */
+ech_operand ech_staging_of(const ech_operand *like, ech_dtype dtype, int64_t n);
+
+/** What a stage has of its own: V over pp and tied, I over every other axis; without a pipeline I. */
+ech_placement ech_stage_placement(const ech_layout *l);
+
+/** p, the same on every stage. */
+ech_placement ech_placement_on_stages(ech_placement p);
+
+/** Token ids and labels: as ech_token_placement, but the same on every stage. */
+ech_placement ech_data_placement(const ech_layout *l);
+
+/** Token placement over dp and hsdp: S(0, sequences) with more than one rank, else I; a stage's own
+ *  over pp. */
 ech_placement ech_token_placement(const ech_layout *l);
 
 /** Placement of a partial sum over dp and hsdp (I with one rank). */
 ech_placement ech_partial_placement(const ech_layout *l);
 
 /* --- between stream and full --- */
+
+/** Is the stream dealt out by tokens over tp: a value of all of them must be gathered. */
+bool ech_is_dealt(const ech_builder *b);
+
+/** The shape of a stream-shaped value's gathering. */
+ech_operand ech_all_tokens(const ech_builder *b, ech_operand stream);
 
 /** All tokens of a stream-shaped value, on every rank of tp: gathered with sequence parallelism into
  *  `to` (absent: a temporary), else the value itself. */
@@ -175,7 +217,8 @@ typedef struct ech_linear_grad {
     ech_operand w, dw, dbias; /**< dbias may be absent */
 } ech_linear_grad;
 
-/** dx = dy w, summed over tp under the weight gradient: dw += dy^T x, dbias += column sums of dy.
+/** dx = dy w, summed over tp under the weight gradient, if the block makes both: dw += dy^T x,
+ *  dbias += column sums of dy.
  *  @param b   builder
  *  @param g   column-parallel
  *  @param dx  stream-shaped */

@@ -7,6 +7,7 @@ static const ech_norm_params final_norm = {ECH_PARAM_FINAL_NORM, ECH_PARAM_FINAL
 static ech_operand data_operand(const ech_builder *b)
 {
     ech_operand a = ech_activation(b, ECH_REGION_DATA, 0, 0, 0);
+    a.place = ech_data_placement(&b->spec->layout);
     a.dtype = ECH_I32;
     return a;
 }
@@ -72,8 +73,15 @@ static void embedding_backward(ech_builder *b)
         ->attr[0] = first_row(&dtable);
 }
 
+bool ech_unit_has_weight_role(ech_unit_kind kind)
+{
+    return kind != ECH_UNIT_EMBEDDING;
+}
+
 ech_status ech_block_embedding(const ech_block_spec *s, ech_role role, ech_block *out)
 {
+    ECH_CHECK(role != ECH_ROLE_BACKWARD_WEIGHT, ECH_E_UNSUPPORTED,
+              "no block 'embedding backward (weight)': all of its backward is for input");
     return ech_builder_make(s, "embedding", role, embedding_forward, embedding_backward, out);
 }
 
@@ -97,17 +105,17 @@ static head_saved keep_head(ech_builder *b)
         s.logits.region = ECH_REGION_OUT;
         return s;
     }
-    s.logits = ech_keep(b, logits);
+    s.logits = ech_keep_for_weight(b, logits);
     s.lse = ech_keep(b, ech_activation(b, ECH_REGION_NONE, 0, 0, 0));
     return s;
 }
 
-/* The output table: its own, or the token table borrowed through the TIED regions. */
+/* The output table: its own, a copy of the token table, or that borrowed through the TIED regions. */
 static ech_operand head_weight(const ech_builder *b)
 {
     const bool is_tied = b->spec->model->tie_embeddings;
     ech_operand w = ech_param_operand(b, is_tied ? ECH_PARAM_TOKEN_EMBED : ECH_PARAM_HEAD);
-    if (is_tied)
+    if (is_tied && !b->spec->plan->is_tied_apart)
         w.region = ECH_REGION_TIED;
     return w;
 }
@@ -116,7 +124,7 @@ static ech_operand head_grad(const ech_builder *b)
 {
     const bool is_tied = b->spec->model->tie_embeddings;
     ech_operand w = ech_param_grad(b, is_tied ? ECH_PARAM_TOKEN_EMBED : ECH_PARAM_HEAD);
-    if (is_tied)
+    if (is_tied && !b->spec->plan->is_tied_apart)
         w.region = ECH_REGION_TIED_GRAD;
     return w;
 }
@@ -171,6 +179,7 @@ static void head_backward(ech_builder *b)
     const ech_operand dxn = ech_temp(b, ech_as_grad(ech_stream(b, ECH_REGION_NONE)));
     ech_operand seed = ech_cell_operand(ECH_CELL_LOSS_SEED);
     seed.place.scale = ech_grad_scale();
+    ech_emit_for(b, ECH_FOR_INPUT);
     set_vocabulary(b, ECH_EMIT(b, ECH_OP_XENT_BACKWARD, dlogits, data_operand(b), s.lse, seed),
                    &table);
     const ech_linear_grad g = {.x = ech_normed_again(b, &s.norm),

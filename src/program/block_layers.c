@@ -37,8 +37,26 @@ static ech_operand emit_output_grad(ech_builder *b, ech_rng_purpose purpose)
     const ech_operand dout = ech_as_grad(ech_stream(b, ECH_REGION_DOUT));
     if (!ech_has_dropout(b))
         return dout;
-    const ech_operand d = ech_temp(b, dout);
+    const ech_operand d = ech_is_dealt(b) ? ech_temp(b, dout) : ech_hand_on(b, dout);
     ech_set_dropout(b, ECH_EMIT(b, ECH_OP_DROPOUT, dout, ech_absent(), d), purpose);
+    return d;
+}
+
+/* It, of all tokens. */
+static ech_operand emit_gathered_grad(ech_builder *b, ech_operand d)
+{
+    return ech_is_dealt(b) ? ech_emit_gather(b, d, ech_hand_on(b, ech_all_tokens(b, d))) : d;
+}
+
+/* What the bias' gradient is made of: this rank's tokens.  Where backward is split, of dy of all
+ * tokens its share: that is handed on in any case, d need not be. */
+static ech_operand own_tokens(const ech_builder *b, ech_operand d, ech_operand dy)
+{
+    if (!b->spec->splits_backward || !ech_is_dealt(b))
+        return d;
+    d.region = dy.region;
+    d.offset = dy.offset;
+    d.shift = (ech_shift){ECH_AXIS_TP, ech_operand_bytes(&d)};
     return d;
 }
 
@@ -46,12 +64,16 @@ static ech_operand emit_output_grad(ech_builder *b, ech_rng_purpose purpose)
 static void emit_row_backward(ech_builder *b, ech_operand x, ech_param_kind w, ech_param_kind bias,
                               ech_operand dx, ech_rng_purpose purpose)
 {
+    ech_emit_for(b, ECH_FOR_INPUT);
     const ech_operand d = emit_output_grad(b, purpose);
     const ech_operand dbias = ech_param_grad(b, bias);
-    const ech_operand dy = ech_emit_gather(b, d, ech_absent());
+    const ech_operand dy = emit_gathered_grad(b, d);
+    ech_emit_for(b, ECH_FOR_WEIGHT);
     if (is_cut(b) && dbias.region != ECH_REGION_NONE)
-        (void)ECH_EMIT(b, ECH_OP_BIAS_BACKWARD, d, dbias);
+        (void)ECH_EMIT(b, ECH_OP_BIAS_BACKWARD, own_tokens(b, d, dy), dbias);
+    ech_emit_for(b, ECH_FOR_INPUT);
     (void)ECH_EMIT(b, ECH_OP_LINEAR_DGRAD, dy, ech_param_operand(b, w), dx);
+    ech_emit_for(b, ECH_FOR_WEIGHT);
     (void)ECH_EMIT(b, ECH_OP_LINEAR_WGRAD, x, dy, ech_param_grad(b, w),
                    is_cut(b) ? ech_absent() : dbias);
 }
@@ -85,7 +107,7 @@ static attention_saved keep_attention(ech_builder *b)
         s.rstd_qk = ech_keep(b, heads_operand(b, r + 1, 0, true));
     }
     s.qkv = ech_keep(b, heads_operand(b, r + 2, d, true));
-    s.out = ech_keep(b, heads_operand(b, r * d, 0, false));
+    s.out = ech_keep_for_weight(b, heads_operand(b, r * d, 0, false));
     if (b->spec->mode != ECH_MODE_GENERATE)
         s.lse = ech_keep(b, heads_operand(b, r, 0, false));
     return s;
@@ -97,7 +119,7 @@ static ech_operand qkv_grad(ech_builder *b, const attention_saved *s)
     ech_operand d = ech_as_grad(s->qkv);
     if (b->spec->layout.degree[ECH_AXIS_KV] > 1)
         d.place.over[ECH_AXIS_KV] = ech_place_of(ECH_PLACE_PARTIAL);
-    return ech_temp(b, d);
+    return ech_hand_on(b, d);
 }
 
 /* [N, everything else]. */
@@ -184,6 +206,7 @@ static void attention_backward(ech_builder *b)
     const ech_operand dxn = ech_temp(b, ech_as_grad(ech_stream(b, ECH_REGION_NONE)));
     emit_row_backward(b, as_rows(s.out), ECH_PARAM_ATTN_OUT, ECH_PARAM_ATTN_OUT_BIAS, as_rows(dout),
                       ECH_RNG_DROPOUT_ATTENTION_OUT);
+    ech_emit_for(b, ECH_FOR_INPUT);
     set_attention(b, ECH_EMIT(b, ECH_OP_ATTENTION_BACKWARD, s.qkv, s.out, s.lse, dout, dqkv));
     emit_rope(b, dqkv, true);
     if (m->qk_norm)
@@ -226,7 +249,7 @@ static mlp_saved keep_mlp(ech_builder *b)
     const ech_operand act = ech_activation(b, ECH_REGION_NONE, f, 0, 0);
     const ech_operand up = is_gated(m) ? ech_activation(b, ECH_REGION_NONE, 2, f, 0) : act;
     s.up = ech_keep(b, ech_cut_over_tp(b, up, up.rank - 1, map));
-    s.act = ech_keep(b, ech_cut_over_tp(b, act, 1, map));
+    s.act = ech_keep_for_weight(b, ech_cut_over_tp(b, act, 1, map));
     return s;
 }
 
@@ -250,10 +273,12 @@ static void mlp_backward(ech_builder *b)
 {
     const ech_model *m = b->spec->model;
     const mlp_saved s = keep_mlp(b);
-    const ech_operand dact = ech_temp(b, ech_as_grad(s.act));
-    const ech_operand dup = is_gated(m) ? ech_temp(b, ech_as_grad(s.up)) : dact;
+    const ech_operand dact =
+        is_gated(m) ? ech_temp(b, ech_as_grad(s.act)) : ech_hand_on(b, ech_as_grad(s.act));
+    const ech_operand dup = is_gated(m) ? ech_hand_on(b, ech_as_grad(s.up)) : dact;
     const ech_operand dxn = ech_temp(b, ech_as_grad(ech_stream(b, ECH_REGION_NONE)));
     emit_row_backward(b, s.act, ECH_PARAM_DOWN, ECH_PARAM_DOWN_BIAS, dact, ECH_RNG_DROPOUT_MLP);
+    ech_emit_for(b, ECH_FOR_INPUT);
     (void)ECH_EMIT(b, is_gated(m) ? ECH_OP_SWIGLU_BACKWARD : ECH_OP_GELU_BACKWARD, s.up, dact, dup);
     const ech_linear_grad g = {.x = ech_normed_again(b, &s.norm),
                                .dy = as_rows(dup),

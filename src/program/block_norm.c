@@ -4,16 +4,15 @@
 /* Kept gathered, y is not kept by tokens. */
 static bool keeps_gathered(const ech_builder *b)
 {
-    const ech_shard_policy *p = &b->spec->policy;
-    return p->is_sequence_parallel && p->keeps_inputs && b->spec->layout.degree[ECH_AXIS_TP] > 1;
+    return ech_is_dealt(b) && b->spec->policy.keeps_inputs;
 }
 
 ech_norm_saved ech_keep_norm(ech_builder *b)
 {
     ech_norm_saved s = {.mean = ech_absent()};
-    s.y = ech_keep(b, keeps_gathered(b)
-                          ? ech_activation(b, ECH_REGION_NONE, b->spec->model->hidden, 0, 0)
-                          : ech_stream(b, ECH_REGION_NONE));
+    s.y = ech_keep_for_weight(
+        b, keeps_gathered(b) ? ech_activation(b, ECH_REGION_NONE, b->spec->model->hidden, 0, 0)
+                             : ech_stream(b, ECH_REGION_NONE));
     s.rstd = ech_keep(b, ech_stream_vector(b, ECH_REGION_NONE));
     if (b->spec->model->norm == ECH_NORM_LAYER)
         s.mean = ech_keep(b, ech_stream_vector(b, ECH_REGION_NONE));
@@ -37,6 +36,7 @@ ech_operand ech_emit_norm(ech_builder *b, ech_norm_params p, ech_operand x, cons
 
 ech_operand ech_normed_again(ech_builder *b, const ech_norm_saved *s)
 {
+    ech_emit_for(b, ECH_FOR_WEIGHT);
     return keeps_gathered(b) ? s->y : ech_emit_gather(b, s->y, ech_absent());
 }
 
@@ -47,6 +47,7 @@ void ech_emit_norm_backward(ech_builder *b, ech_norm_params p, const ech_norm_sa
     const ech_operand dx = ech_as_grad(ech_stream(b, ECH_REGION_DIN));
     const ech_operand gamma = ech_param_operand(b, p.weight);
     const ech_operand dgamma = ech_param_grad(b, p.weight);
+    ech_emit_for(b, ECH_FOR_INPUT);
     if (b->spec->model->norm == ECH_NORM_LAYER)
         (void)ECH_EMIT(b, ECH_OP_LAYERNORM_BACKWARD, x, gamma, s->mean, s->rstd, dy, dres, dx,
                        dgamma, ech_param_grad(b, p.bias));
@@ -58,9 +59,12 @@ void ech_emit_column_backward(ech_builder *b, const ech_linear_grad *g, ech_oper
 {
     ech_operand partial = ech_partial_for(b, dx);
     partial.place.over[ECH_AXIS_KV] = g->dy.place.over[ECH_AXIS_KV];
+    ech_emit_for(b, ECH_FOR_INPUT);
     (void)ECH_EMIT(b, ECH_OP_LINEAR_DGRAD, g->dy, g->w, partial);
     const ech_pending_sum sum = ech_emit_sum_start(b, partial, dx);
+    ech_emit_for(b, ECH_FOR_WEIGHT);
     (void)ECH_EMIT(b, ECH_OP_LINEAR_WGRAD, g->x, g->dy, g->dw, g->dbias);
+    ech_emit_for(b, ECH_FOR_INPUT);
     ech_emit_sum_wait(b, &sum);
 }
 

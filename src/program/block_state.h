@@ -21,6 +21,15 @@ static inline ech_region ech_region_of_part(ech_region first, ech_part part)
 /** Every axis over which gradients are summed. */
 unsigned ech_axes_of_gradients(void);
 
+/** The axis over which a part's gradient is summed next: dp, then hsdp, then tp where it is partial
+ *  there, then tied.
+ *  @param l     borrowed
+ *  @param part  of a unit
+ *  @param done  bits of axes over which it is summed already
+ *  @param axis  set where true is returned
+ *  @return false: it is finished */
+bool ech_grad_next_axis(const ech_layout *l, ech_part part, unsigned done, ech_axis *axis);
+
 /** Placement of a part of the gradient that is summed over the axes in `done`; over dp it is then a
  *  flat range each, or where state is not sharded the same. */
 ech_placement ech_grad_place(const ech_block_spec *s, ech_part part, unsigned done);

@@ -5,15 +5,34 @@
 
 unsigned ech_axes_of_gradients(void)
 {
-    return ech_axis_bit(ECH_AXIS_DP) | ech_axis_bit(ECH_AXIS_HSDP) | ech_axis_bit(ECH_AXIS_TP);
+    return ech_axis_bit(ECH_AXIS_DP) | ech_axis_bit(ECH_AXIS_HSDP) | ech_axis_bit(ECH_AXIS_TP) |
+           ech_axis_bit(ECH_AXIS_TIED);
 }
 
+bool ech_grad_next_axis(const ech_layout *l, ech_part part, unsigned done, ech_axis *axis)
+{
+    static const ech_axis chain[] = {ECH_AXIS_DP, ECH_AXIS_HSDP, ECH_AXIS_TP, ECH_AXIS_TIED};
+    static const unsigned only[ECH_N_AXES] = {
+        [ECH_AXIS_TP] = 1u << ECH_PART_SUMMED, [ECH_AXIS_TIED] = 1u << ECH_PART_TIED};
+    for (int k = 0; k < 4; k++) {
+        const bool is_partial = !only[chain[k]] || only[chain[k]] & (1u << part);
+        if (done & ech_axis_bit(chain[k]) || !is_partial || l->degree[chain[k]] == 1)
+            continue;
+        *axis = chain[k];
+        return true;
+    }
+    return false;
+}
+
+/* The tied table is the same on both its stages, and so is its gradient when it has been summed. */
 static ech_placement over_tp(const ech_block_spec *s, ech_part part, ech_place summed)
 {
-    ech_placement p = ech_placement_invariant();
+    ech_placement p = ech_stage_placement(&s->layout);
+    if (part == ECH_PART_TIED)
+        p.over[ECH_AXIS_TIED] = ech_place_of(ECH_PLACE_INVARIANT);
     if (s->layout.degree[ECH_AXIS_TP] == 1)
         return p;
-    if (part == ECH_PART_CUT)
+    if (part == ECH_PART_CUT || part == ECH_PART_TIED)
         p.over[ECH_AXIS_TP] = ech_place_sharded(0, ECH_MAP_SLICES);
     if (part == ECH_PART_SUMMED)
         p.over[ECH_AXIS_TP] = summed;
@@ -31,6 +50,9 @@ ech_placement ech_grad_place(const ech_block_spec *s, ech_part part, unsigned do
                                                    : whole;
     if (s->layout.degree[ECH_AXIS_HSDP] > 1 && !(done & ech_axis_bit(ECH_AXIS_HSDP)))
         p.over[ECH_AXIS_HSDP] = partial;
+    if (part == ECH_PART_TIED && s->layout.degree[ECH_AXIS_TIED] > 1 &&
+        !(done & ech_axis_bit(ECH_AXIS_TIED)))
+        p.over[ECH_AXIS_TIED] = ech_place_of(ECH_PLACE_UNRELATED);
     p.scale = ech_grad_scale();
     return p;
 }
@@ -99,17 +121,20 @@ ech_operand ech_moment_of(const ech_builder *b, int unit, ech_part part, int whi
 
 static void begin(ech_builder *b, const ech_block_spec *s, const ech_transfer *t, const char *what)
 {
-    static const char *const parts[] = {"", " (summed over tp)", " (whole over tp)"};
+    static const char *const parts[] = {"", " (summed over tp)", " (whole over tp)", " (tied)"};
     char name[48];
     (void)snprintf(name, sizeof name, "%s%s: %s", what, parts[t->part],
                    t->is_wait ? "wait" : "start");
     ech_builder_init(b, s, name, ECH_ROLE_TRANSFER);
 }
 
-static ech_operand staging_for(const ech_builder *b, int64_t elems, ech_axis axis)
+static ech_operand staging_for(const ech_builder *b, const ech_operand *grad, ech_axis axis)
 {
-    ech_operand a = ech_shape(
-        b->spec->real, 1, ech_reduce_staging_elems(elems, b->spec->layout.degree[axis]), 0, 0, 0);
+    ech_operand a = ech_staging_of(
+        grad, b->spec->real,
+        ech_reduce_staging_elems(ech_operand_elems(grad), b->spec->layout.degree[axis]));
+    if (axis == ECH_AXIS_TIED)
+        a.place.over[axis] = ech_place_of(ECH_PLACE_INVARIANT);
     a.region = ECH_REGION_OUT;
     return a;
 }
@@ -126,7 +151,7 @@ ech_status ech_block_all_reduce(const ech_block_spec *s, const ech_transfer *t, 
     else if (t->is_share)
         grad = shifted(&b, grad);
     ECH_EMIT(&b, t->is_wait ? ECH_OP_ALL_REDUCE_WAIT : ECH_OP_ALL_REDUCE_START, grad,
-             staging_for(&b, elems, t->axis))
+             staging_for(&b, &grad, t->axis))
         ->axis = t->axis;
     return ech_builder_finish(&b, out);
 }
@@ -143,7 +168,7 @@ ech_status ech_block_reduce_scatter(const ech_block_spec *s, const ech_transfer 
     else
         share = shifted(&b, share);
     ECH_EMIT(&b, t->is_wait ? ECH_OP_REDUCE_SCATTER_WAIT : ECH_OP_REDUCE_SCATTER_START, whole,
-             share, staging_for(&b, t->elems, ECH_AXIS_DP))
+             share, staging_for(&b, &whole, ECH_AXIS_DP))
         ->axis = ECH_AXIS_DP;
     return ech_builder_finish(&b, out);
 }
@@ -216,8 +241,8 @@ static void emit_kv_sum(ech_builder *b, ech_param_kind kind)
     vector.offset = sum.offset;
     vector.place = sum.place;
     const ech_operand staging =
-        ech_temp(b, ech_shape(sum.dtype, 1,
-                              ech_reduce_staging_elems(ech_operand_elems(&sum), share), 0, 0, 0));
+        ech_temp(b, ech_staging_of(&sum, sum.dtype,
+                                   ech_reduce_staging_elems(ech_operand_elems(&sum), share)));
     set_groups(b, ECH_EMIT(b, ECH_OP_KV_FOLD, grad, sum));
     const int request = b->n_requests; /* free again behind the wait */
     for (int w = 0; w < 2; w++) {
@@ -239,5 +264,24 @@ ech_status ech_block_kv_sum(const ech_block_spec *s, ech_block *out)
     ech_builder_init(&b, s, "sum of shared key/value heads", ECH_ROLE_HOST_SCALARS);
     emit_kv_sum(&b, ECH_PARAM_QKV);
     emit_kv_sum(&b, ECH_PARAM_QKV_BIAS);
+    return ech_builder_finish(&b, out);
+}
+
+/* --- messages between stages --- */
+
+ech_status ech_block_message(const ech_block_spec *s, const ech_message *m, ech_block *out)
+{
+    static const ech_op_kind kinds[2][2] = {{ECH_OP_RECV_START, ECH_OP_RECV_WAIT},
+                                            {ECH_OP_SEND_START, ECH_OP_SEND_WAIT}};
+    ech_builder b;
+    char name[48];
+    (void)snprintf(name, sizeof name, "%s %s pipeline rank %d: %s",
+                   m->is_gradient ? "gradient" : "activation", m->is_send ? "to" : "from", m->peer,
+                   m->is_wait ? "wait" : "start");
+    ech_builder_init(&b, s, name, ECH_ROLE_TRANSFER);
+    ech_operand a = ech_stream(&b, ech_message_region(m->is_send, m->is_gradient));
+    ech_op *op = ECH_EMIT(&b, kinds[m->is_send][m->is_wait], m->is_gradient ? ech_as_grad(a) : a);
+    op->axis = ECH_AXIS_PP;
+    op->attr[0] = ech_expr_const(m->peer);
     return ech_builder_finish(&b, out);
 }

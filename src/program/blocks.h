@@ -14,6 +14,30 @@
  *    update     PARAM, GRAD, MOMENT, SCALARS
  *  (PARAM, GRAD: those of each part of the unit, layout/shard.h)
  *
+ *  Split (spec.splits_backward), forward saves two sets and backward is two blocks:
+ *
+ *    embedding  input     as backward: all of it; there is no weight block
+ *    attention  forward   also -> SAVED_FW
+ *               input     IN, SAVED_FB, SAVED_FW, DOUT, PARAM, CONST -> DIN, GRAD, SAVED_BW
+ *               weight    SAVED_FW, SAVED_BW, DOUT -> GRAD
+ *    mlp        likewise; input without SAVED_FW and CONST
+ *    head       forward   also -> SAVED_FW
+ *               input     IN, SAVED_FB, SAVED_FW, DATA labels, PARAM, SCALARS -> DIN, GRAD, and
+ *                         in SAVED_FW the logits' gradient in their place
+ *               weight    SAVED_FW -> GRAD
+ *
+ *  SAVED_FB is what input alone reads: statistics, qkv, gate and up, log-sums.  SAVED_FW is what
+ *  weight reads of forward: the inputs of linear layers (of the attention output input reads too),
+ *  the logits.  SAVED_BW is what input makes for weight: gradients at the outputs of linear layers.
+ *  The weight block reads DOUT itself where that is such a gradient as it stands, without dropout
+ *  and sequence parallelism; else it does not bind DOUT.  Of GRAD, weight has the linear layers and
+ *  their biases, input has norms and QK-norms.  A block binds a region where its region_bytes is not
+ *  0.
+ *
+ *  Both blocks' ops are those of the whole backward, in its order, on the same values: each gradient
+ *  is the same bits if each tensor's backwards come in the same order.  (The table of a tied head is
+ *  one tensor with two: the head's weight block and the embedding's input block.)
+ *
  *  and WORK wherever temporaries or kernels need it.  Pure; every call is local. */
 #ifndef ECH_PROGRAM_BLOCKS_H
 #define ECH_PROGRAM_BLOCKS_H
@@ -60,9 +84,11 @@ typedef struct ech_block_spec {
     ech_state_form form;        /**< set by the compiler */
     ech_dtype real;             /**< fp32 or fp64: every slot and message */
     ech_mode mode;
-    int64_t rows;    /**< sequences in a micro-batch (generate: 1) */
-    int64_t seq;     /**< tokens in a sequence (generate: most new tokens at once) */
-    int64_t context; /**< generate: tokens the cache holds */
+    bool splits_backward; /**< BACKWARD_INPUT and BACKWARD_WEIGHT in place of BACKWARD; set by the
+                               compiler */
+    int64_t rows;         /**< sequences in a micro-batch (generate: 1) */
+    int64_t seq;          /**< tokens in a sequence (generate: most new tokens at once) */
+    int64_t context;      /**< generate: tokens the cache holds */
     ech_update_rule optim;
     double beta1, beta2, eps, weight_decay, clip;
 } ech_block_spec;
@@ -70,18 +96,23 @@ typedef struct ech_block_spec {
 /* Each generator below takes a borrowed spec, hands over a block that the caller owns
  * (ech_program_add_block takes it) and returns ECH_OK | ECH_E_NOMEM | ECH_E_PROOF (a shape against
  * the op table: a fault of this code) | ECH_E_UNSUPPORTED (a role it does not know); nothing is left
- * to free on failure. */
+ * to free on failure.  Roles are FORWARD, and BACKWARD or with spec.splits_backward BACKWARD_INPUT
+ * and BACKWARD_WEIGHT. */
 
-/** Token and position embedding, FORWARD or BACKWARD. */
+/** Has a unit of this kind blocks of role BACKWARD_WEIGHT where backward is split.  The embedding has
+ *  none: nothing waits for its backward, so all of it is BACKWARD_INPUT. */
+bool ech_unit_has_weight_role(ech_unit_kind kind);
+
+/** Token and position embedding; without BACKWARD_WEIGHT. */
 ECH_MUST_USE ech_status ech_block_embedding(const ech_block_spec *s, ech_role role, ech_block *out);
 
-/** Norm, attention and residual of a layer, FORWARD or BACKWARD. */
+/** Norm, attention and residual of a layer. */
 ECH_MUST_USE ech_status ech_block_attention(const ech_block_spec *s, ech_role role, ech_block *out);
 
-/** Norm, dense MLP and residual of a layer, FORWARD or BACKWARD. */
+/** Norm, dense MLP and residual of a layer. */
 ECH_MUST_USE ech_status ech_block_mlp(const ech_block_spec *s, ech_role role, ech_block *out);
 
-/** Final norm, output table and loss, FORWARD or BACKWARD. */
+/** Final norm, output table and loss. */
 ECH_MUST_USE ech_status ech_block_head(const ech_block_spec *s, ech_role role, ech_block *out);
 
 /** Update of a unit's parameters, in each part those of this rank's flat range.
@@ -92,9 +123,9 @@ ECH_MUST_USE ech_status ech_block_update(const ech_block_spec *s, int unit, ech_
 
 /** Step start: whole gradients (GRAD of each part, of all units), losses (OUT, fp64 [micros]) to
  *  zero, unmasked labels of all micro-batches (DATA) counted into TOKENS_LOCAL.
- *  has_grads false: no GRAD. */
+ *  has_grads false: no GRAD; has_losses false: no OUT. */
 ECH_MUST_USE ech_status ech_block_prologue(const ech_block_spec *s, int micros, bool has_grads,
-                                           ech_block *out);
+                                           bool has_losses, ech_block *out);
 
 /** Whole gradients of a unit (GRAD of each part) to zero. */
 ECH_MUST_USE ech_status ech_block_zero_grads(const ech_block_spec *s, int unit, ech_block *out);
@@ -105,9 +136,31 @@ ECH_MUST_USE ech_status ech_block_tokens(const ech_block_spec *s, bool is_wait, 
 /** LOSS_SEED from TOKENS and LOSS_SCALE. */
 ECH_MUST_USE ech_status ech_block_seed(const ech_block_spec *s, ech_block *out);
 
-/** Sum of the micro-batches' losses (IN, fp64 [micros]), and then of all ranks', into LOSS; STOP
- *  likewise. */
+/** Sum of the micro-batches' losses (IN, fp64 [micros]; micros 0: this stage has none), and then of
+ *  all ranks', into LOSS; STOP likewise. */
 ECH_MUST_USE ech_status ech_block_loss(const ech_block_spec *s, int micros, ech_block *out);
+
+/* --- messages between stages (block_transfer.c) --- */
+
+/** One end of a message over pp. */
+typedef struct ech_message {
+    bool
+        is_send; /**< of OUT (an activation) or DIN (its gradient); else received into IN or DOUT */
+    bool is_gradient; /**< of the stream [N, H], not the stream itself */
+    bool is_wait;
+    int peer; /**< coordinate on pp of the other end */
+} ech_message;
+
+/** The region that a message's stream lies in, of its block and of the item that binds it. */
+static inline ech_region ech_message_region(bool is_send, bool is_gradient)
+{
+    return is_gradient ? (is_send ? ECH_REGION_DIN : ECH_REGION_DOUT)
+                       : (is_send ? ECH_REGION_OUT : ECH_REGION_IN);
+}
+
+/** The residual stream between two stages, or its gradient, to or from another pipeline rank. */
+ECH_MUST_USE ech_status ech_block_message(const ech_block_spec *s, const ech_message *m,
+                                          ech_block *out);
 
 /* The norm of the whole gradient, each element counted once, in three exact sums (op.h,
  * ECH_SUMSQ_WORDS) that OUT holds one after the other: of what is cut over tp, of copies of keys and

@@ -6,15 +6,26 @@
 #ifndef ECH_PROGRAM_COMPILE_H
 #define ECH_PROGRAM_COMPILE_H
 
-#include "program/blocks.h" /* ech_block_spec */
-#include "program/prove.h"  /* ech_prove_report */
+#include "layout/stages.h"    /* ech_stages */
+#include "program/blocks.h"   /* ech_block_spec */
+#include "program/prove.h"    /* ech_prove_report */
+#include "program/schedule.h" /* ech_schedule */
 
 /** What to compile. */
 typedef struct ech_compile_spec {
-    ech_block_spec block;   /**< mode, plan and form are set by the compiler */
-    int micro_batches;      /**< per rank and step */
-    bool all_forward_first; /**< gpipe: every forward before the first backward */
-    int64_t bucket_bytes;   /**< gradients that are not sharded are summed in pieces of about this
+    ech_block_spec block;       /**< mode, plan and form are set by the compiler */
+    int micro_batches;          /**< per rank and step */
+    ech_schedule_kind schedule; /**< one pipeline rank: 1f1b is each forward with its backward */
+    int chunks;                 /**< virtual stages of a pipeline rank; 0 is 1 */
+    int group;                  /**< interleaved, ech_schedule_spec */
+    const ech_schedule *table;  /**< FILE: borrowed */
+    const int *
+        stage_layers; /**< borrowed [n_stage_layers]: layers of each virtual stage; NULL: balanced */
+    int n_stage_layers;
+    bool
+        rolls; /**< fold what repeats (program/repeat.h), where a generated table of many micro-batches
+                     is one of few with rounds put in; else programs are plain */
+    int64_t bucket_bytes; /**< gradients that are not sharded are summed in pieces of about this
                                  size, whole units; sharded ones unit by unit */
     size_t cap_bytes[ECH_N_SPACES]; /**< 0: no cap */
     ech_prove_report *report;       /**< out, borrowed: of the proof, also where it fails; NULL */
@@ -36,6 +47,54 @@ typedef struct ech_run_slots {
     int cache;                /**< generation: keys and values of all layers */
     int logits;               /**< generation: REAL [seq, Vpad] */
 } ech_run_slots;
+
+/** What the ranks of a class run: a pipeline rank's. */
+typedef struct ech_run_class {
+    ech_program program; /**< owned */
+    ech_run_slots slots;
+    ech_shard_plan plan; /**< what its ranks hold */
+} ech_run_class;
+
+/** The programs of a run, all of one kind (training, evaluation): one a pipeline rank, which is the
+ *  class's number.  Zero-initialise before the first compile. */
+typedef struct ech_run {
+    int n_classes;
+    ech_run_class *klass; /**< owned [n_classes] */
+    int *class_of;        /**< owned [world] */
+    const ech_program *
+        *program; /**< owned [n_classes]: the programs again, as proof and price take them */
+    const ech_shard_plan **plan; /**< owned [n_classes]: the plans again */
+    ech_stages stages;           /**< owned */
+    ech_schedule schedule;       /**< owned */
+    ech_state_form form;
+    double compile_s, prove_s; /**< seconds that compiling and proving took */
+} ech_run;
+
+/** Compile the programs of all ranks for a mode and prove them together.
+ *  @param spec  borrowed
+ *  @param mode  TRAIN or EVAL
+ *  @param out   owned by the caller (ech_run_fini), set on success only
+ *  @return ECH_OK
+ *        | ECH_E_ILLEGAL     stages or schedule that cannot be
+ *        | ECH_E_CONFIG      a table that is wrong
+ *        | ECH_E_INFEASIBLE  over a cap: which rank, which cell of the schedule
+ *        | ECH_E_PROOF       a fault of this code
+ *        | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_run_compile(const ech_compile_spec *spec, ech_mode mode, ech_run *out);
+
+/** Release and zero. */
+void ech_run_fini(ech_run *run);
+
+/** Plain programs in place of rolled ones, as engines run them; those that are plain stay.
+ *  @return ECH_OK | ECH_E_UNSUPPORTED (too many items to list) | ECH_E_NOMEM; on failure some are
+ *          plain and some are not */
+ECH_MUST_USE ech_status ech_run_unroll(ech_run *run);
+
+/** What a rank runs. */
+const ech_run_class *ech_run_of(const ech_run *run, int rank);
+
+/** May evaluation follow training and the other way round, on every class. */
+ECH_MUST_USE ech_status ech_run_chain(const ech_run *prev, const ech_run *next);
 
 /** How the model is dealt out over a run's ranks: the plan that its programs are compiled for.
  *  @param spec  borrowed; its canon outlives the plan

@@ -18,12 +18,14 @@ static int *place_of(const places *p, int micro, int unit, bool is_backward)
 static ech_status find_places(const compiler *c, places *p)
 {
     p->units = c->spec.block.canon->n_units;
-    const size_t n = (size_t)c->spec.micro_batches * (size_t)p->units * 2;
+    const size_t n = (size_t)c->micros * (size_t)p->units * 2;
     ECH_TRY(ech_calloc(n, sizeof *p->at, &p->at));
     for (size_t i = 0; i < n; i++)
         p->at[i] = -1;
     for (int i = 0; i < c->n_work; i++)
-        *place_of(p, c->order[i].micro, c->order[i].unit, c->order[i].is_backward) = i;
+        if (c->order[i].kind != ECH_WORK_WEIGHT) /* which reads no weights */
+            *place_of(p, c->order[i].micro, c->order[i].unit,
+                      c->order[i].kind != ECH_WORK_FORWARD) = i;
     return ECH_OK;
 }
 
@@ -37,7 +39,7 @@ static void add(compiler *c, int unit, int first, int last)
 static void plan_unit(compiler *c, const places *p, int micro, int unit)
 {
     const int head = p->units - 1;
-    const bool is_tied = unit == 0 && c->spec.block.model->tie_embeddings;
+    const bool is_tied = unit == 0 && c->spec.block.model->tie_embeddings && !c->plan.is_tied_apart;
     const int forward = *place_of(p, micro, unit, false);
     const int backward = *place_of(p, micro, unit, true);
     const int last_forward = is_tied ? *place_of(p, micro, head, false) : forward;
@@ -67,11 +69,11 @@ ech_status compile_plan_gathers(compiler *c)
     if (!c->spec.block.form.shards_params)
         return ECH_OK;
     ECH_TRY(find_places(c, &p));
-    const ech_status st = ech_calloc(2 * (size_t)p.units * (size_t)c->spec.micro_batches,
-                                     sizeof *c->gather, &c->gather);
-    for (int m = 0; m < c->spec.micro_batches && st >= 0; m++)
-        for (int u = 0; u < p.units; u++)
-            plan_unit(c, &p, m, u);
+    const ech_status st =
+        ech_calloc(2 * (size_t)p.units * (size_t)c->micros, sizeof *c->gather, &c->gather);
+    for (int m = 0; m < c->micros && st >= 0; m++)
+        for (int i = 0; i < ech_shard_unit_count(&c->plan); i++)
+            plan_unit(c, &p, m, ech_shard_unit_at(&c->plan, i));
     if (st >= 0)
         qsort(c->gather, (size_t)c->n_gathers, sizeof *c->gather, cmp_first_use);
     free(p.at);
@@ -150,11 +152,20 @@ ech_status compile_open_work(compiler *c)
     return ECH_OK;
 }
 
+/* A unit's parameters gathered for another micro-batch and still in use; -1: none. */
+static int slot_in_use(const compiler *c, int unit)
+{
+    for (int i = c->first_open; i < c->begun; i++)
+        if (c->gather[i].unit == unit && c->gather[i].last > c->at)
+            return c->gather[i].slot;
+    return -1;
+}
+
 void compile_close_work(compiler *c)
 {
     for (int i = c->first_open; i < c->begun; i++)
         if (c->gather[i].last == c->at && c->gathered[c->gather[i].unit] == c->gather[i].slot)
-            c->gathered[c->gather[i].unit] = -1; /* else gathered anew since, and still in use */
+            c->gathered[c->gather[i].unit] = slot_in_use(c, c->gather[i].unit);
     while (c->first_open < c->begun && c->gather[c->first_open].last <= c->at)
         c->first_open++;
     c->at++;

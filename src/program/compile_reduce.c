@@ -41,7 +41,9 @@ static int *cached_block(compiler *c, const transfer *t, bool is_wait)
     case MOVE_SCATTER:
         return &c->b.scatter[kind][t->part][is_wait];
     case MOVE_SUM:
-        return &c->b.sum[kind][t->part][t->axis == ECH_AXIS_TP][is_wait];
+        return &c->b.sum[kind][t->part][t->axis == ECH_AXIS_HSDP ? 0
+                                        : t->axis == ECH_AXIS_TP ? 1
+                                                                 : 2][is_wait];
     case MOVE_GATHER:
         return &c->b.gather[kind][t->part][is_wait];
     case MOVE_SUM_BUCKET:
@@ -96,8 +98,8 @@ static ech_status bind(compiler *c, const transfer *t, ech_item *it)
     const int slab = c->slots->grads[t->part];
     const size_t staging = compile_needs(c, it->block, ECH_REGION_OUT);
     if (form->shards_grads) {
-        it->bind[ech_region_of_part(ECH_REGION_GRAD, t->part)] =
-            (ech_view){c->whole_grads[t->lo], compile_unit_offset(c, t->lo, t->part)};
+        it->bind[ech_region_of_part(ECH_REGION_GRAD, t->part)] = (ech_view){
+            *compile_whole_grads(c, t->lo, t->micro), compile_unit_offset(c, t->lo, t->part)};
         it->bind[ECH_REGION_SHARD] = t->landing >= 0
                                          ? (ech_view){t->landing, 0}
                                          : compile_in_slab(c, slab, t->lo, t->part, true);
@@ -157,19 +159,16 @@ static ech_status add_landed(compiler *c, const transfer *t)
     return compile_add_item(c, &it);
 }
 
-/* The axis that a gradient is to be summed over next; false: it is finished. */
-static bool next_axis(const compiler *c, ech_part part, unsigned done, ech_axis *axis)
+/* Start a sum over an axis.  First and last stage come to the table's at different times, each
+ * needing the other's messages before: so it stands behind all of them. */
+static ech_status start_sum(compiler *c, transfer *t)
 {
-    static const ech_axis chain[] = {ECH_AXIS_DP, ECH_AXIS_HSDP, ECH_AXIS_TP};
-    for (int k = 0; k < 3; k++) {
-        const bool is_partial = chain[k] != ECH_AXIS_TP || part == ECH_PART_SUMMED;
-        if (done & ech_axis_bit(chain[k]) || !is_partial ||
-            c->spec.block.layout.degree[chain[k]] == 1)
-            continue;
-        *axis = chain[k];
-        return true;
-    }
-    return false;
+    if (t->axis != ECH_AXIS_TIED || c->segment != ECH_SEGMENT_ACCUMULATE)
+        return push(c, t);
+    ECH_ASSERT(!c->has_tied);
+    c->tied = *t;
+    c->has_tied = true;
+    return ECH_OK;
 }
 
 static ech_status follow(compiler *c, const transfer *t)
@@ -177,10 +176,11 @@ static ech_status follow(compiler *c, const transfer *t)
     transfer next = *t;
     next.done = t->done | ech_axis_bit(t->axis);
     next.landing = -1;
-    if (t->kind == MOVE_GATHER || !t->is_last || !next_axis(c, t->part, next.done, &next.axis))
+    if (t->kind == MOVE_GATHER || !t->is_last ||
+        !ech_grad_next_axis(&c->spec.block.layout, t->part, next.done, &next.axis))
         return ECH_OK;
     next.kind = t->kind == MOVE_SCATTER ? MOVE_SUM : t->kind;
-    return push(c, &next);
+    return start_sum(c, &next);
 }
 
 static ech_status await_oldest(compiler *c)
@@ -197,7 +197,11 @@ ech_status compile_await_all(compiler *c)
 {
     while (c->first_moving < c->n_moving)
         ECH_TRY(await_oldest(c));
-    return ECH_OK;
+    if (!c->has_tied)
+        return ECH_OK;
+    c->has_tied = false;
+    ECH_TRY(push(c, &c->tied));
+    return await_oldest(c);
 }
 
 /* --- what is reduced when --- */
@@ -206,11 +210,11 @@ ech_status compile_open_grads(compiler *c, int unit, int micro)
 {
     const ech_unit_kind kind = ech_canon_unit_kind(c->spec.block.canon, unit);
     int *id = &c->b.zero[kind];
-    if (!c->spec.block.form.shards_grads || c->whole_grads[unit] >= 0)
+    int *slot = compile_whole_grads(c, unit, micro);
+    if (!c->spec.block.form.shards_grads || *slot >= 0)
         return ECH_OK;
     ECH_TRY(compile_add_transient(c, "whole gradients", ECH_CLASS_BUFFERS,
-                                  compile_unit_offset(c, unit, ECH_N_PARTS),
-                                  &c->whole_grads[unit]));
+                                  compile_unit_offset(c, unit, ECH_N_PARTS), slot));
     if (*id < 0) {
         ech_block block;
         ECH_TRY(ech_block_zero_grads(&c->spec.block, unit, &block));
@@ -221,7 +225,7 @@ ech_status compile_open_grads(compiler *c, int unit, int micro)
     it.micro = micro;
     for (int part = 0; part < ECH_N_PARTS; part++)
         it.bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)part)] =
-            (ech_view){c->whole_grads[unit], compile_unit_offset(c, unit, (ech_part)part)};
+            (ech_view){*slot, compile_unit_offset(c, unit, (ech_part)part)};
     return compile_add_item(c, &it);
 }
 
@@ -243,35 +247,36 @@ static ech_status sum_shared_heads(compiler *c, int unit, int micro)
     return compile_add_item(c, &it);
 }
 
-static ech_status scatter_unit(compiler *c, const work *w)
+static ech_status scatter_unit(compiler *c, int unit, int micro, bool is_last)
 {
-    const int unit = w->unit;
     const ech_shard_unit *u = ech_shard_unit_of(&c->plan, unit);
+    const bool is_first = c->n_scattered[unit]++ == 0;
     for (int part = 0; part < ECH_N_PARTS; part++) {
         transfer t = {.kind = MOVE_SCATTER,
                       .part = (ech_part)part,
                       .lo = unit,
                       .hi = unit,
+                      .micro = micro,
                       .axis = ECH_AXIS_DP,
-                      .is_last = w->is_last,
+                      .is_last = is_last,
                       .landing = -1};
         if (!u->part[part].elems)
             continue;
-        if (c->spec.block.form.shards_grads && !w->is_first)
+        if (c->spec.block.form.shards_grads && !is_first)
             ECH_TRY(compile_add_transient(
                 c, "gradients of a micro-batch", ECH_CLASS_BUFFERS,
                 (size_t)u->part[part].shard * ech_dtype_bytes(c->spec.block.real), &t.landing));
         ECH_TRY(push(c, &t));
     }
-    if (c->spec.block.form.shards_grads)
-        c->whole_grads[unit] = -1;
     return ECH_OK;
 }
 
-/* From the head down to the embedding, each part by itself, whole units. */
-static ech_status sum_in_buckets(compiler *c, int unit)
+/* The next unit down is complete: close the buckets that are full, and all at the lowest. */
+static ech_status sum_in_buckets(compiler *c, int unit, bool is_lowest)
 {
     for (int part = 0; part < ECH_N_PARTS; part++) {
+        if (c->bucket_end[part] < 0)
+            c->bucket_end[part] = unit;
         transfer t = {.kind = MOVE_SUM_BUCKET,
                       .part = (ech_part)part,
                       .lo = unit,
@@ -280,22 +285,45 @@ static ech_status sum_in_buckets(compiler *c, int unit)
                       .landing = -1};
         const int64_t elems = elems_of(c, &t);
         const int64_t bytes = elems * (int64_t)ech_dtype_bytes(c->spec.block.real);
-        if (unit > 0 && bytes < c->spec.bucket_bytes)
+        if (!is_lowest && bytes < c->spec.bucket_bytes)
             continue;
-        if (elems && next_axis(c, t.part, 0, &t.axis))
-            ECH_TRY(push(c, &t));
-        c->bucket_end[part] = unit - 1;
+        if (elems && ech_grad_next_axis(&c->spec.block.layout, t.part, 0, &t.axis))
+            ECH_TRY(start_sum(c, &t));
+        c->bucket_end[part] = -1;
     }
     return ECH_OK;
 }
 
-ech_status compile_reduce_unit(compiler *c, const work *w)
+/* From the last unit down, each part by itself, whole units: in whatever order they are done. */
+static ech_status sum_complete(compiler *c)
+{
+    const int n = ech_shard_unit_count(&c->plan);
+    while (c->n_bucketed < n) {
+        const int unit = ech_shard_unit_at(&c->plan, n - 1 - c->n_bucketed);
+        if (!c->is_complete[unit])
+            return ECH_OK;
+        c->n_bucketed++;
+        ECH_TRY(sum_in_buckets(c, unit, c->n_bucketed == n));
+    }
+    return ECH_OK;
+}
+
+/* A unit's gradients are complete (is_last), or those of a micro-batch are. */
+static ech_status reduce_unit(compiler *c, int unit, int micro, bool is_last)
 {
     const ech_state_form *form = &c->spec.block.form;
-    if (!w->is_last && !form->shards_grads)
-        return ECH_OK;
-    ECH_TRY(sum_shared_heads(c, w->unit, w->micro));
-    return form->is_sharded ? scatter_unit(c, w) : sum_in_buckets(c, w->unit);
+    ECH_TRY(sum_shared_heads(c, unit, micro));
+    c->is_complete[unit] = is_last;
+    return form->is_sharded ? scatter_unit(c, unit, micro, is_last) : sum_complete(c);
+}
+
+ech_status compile_reduce_task(compiler *c, const task *t)
+{
+    if (t->own != ENDS_NOTHING)
+        ECH_TRY(reduce_unit(c, t->unit, t->micro, t->own == ENDS_STEP));
+    if (t->table != ENDS_NOTHING)
+        ECH_TRY(reduce_unit(c, 0, t->micro, t->table == ENDS_STEP));
+    return ECH_OK;
 }
 
 ech_status compile_gather_updated(compiler *c, int unit)

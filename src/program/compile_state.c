@@ -10,6 +10,7 @@ typedef struct slot_spec {
     size_t bytes;
     ech_placement place;
     bool is_constant, is_scratch;
+    size_t micro_bytes;
 } slot_spec;
 
 static ech_status add_state(compiler *c, const slot_spec *s, int *id)
@@ -20,7 +21,8 @@ static ech_status add_state(compiler *c, const slot_spec *s, int *id)
                      .bytes = s->bytes,
                      .place = s->place,
                      .is_constant = s->is_constant,
-                     .is_scratch = s->is_scratch};
+                     .is_scratch = s->is_scratch,
+                     .micro_bytes = s->micro_bytes};
     (void)snprintf(slot.name, sizeof slot.name, "%s", s->name);
     *id = -1;
     return s->bytes ? ech_program_add_slot(c->p, &slot, id) : ECH_OK;
@@ -32,7 +34,7 @@ ech_status compile_add_transient(compiler *c, const char *name, ech_class klass,
     ech_slot slot = {.space = ECH_SPACE_DEVICE,
                      .klass = klass,
                      .bytes = bytes,
-                     .place = ech_placement_invariant()};
+                     .place = ech_stage_placement(&c->spec.block.layout)};
     (void)snprintf(slot.name, sizeof slot.name, "%s", name);
     return ech_program_add_slot(c->p, &slot, id);
 }
@@ -46,7 +48,7 @@ static size_t slab_bytes(const compiler *c, ech_part part, bool is_shares)
 
 static ech_status add_part_state(compiler *c, ech_part part, bool trains)
 {
-    static const char *const words[] = {"", ", summed over tp", ", whole over tp"};
+    static const char *const words[] = {"", ", summed over tp", ", whole over tp", ", tied"};
     const ech_block_spec *s = &c->spec.block;
     const bool has_moments = trains && s->optim == ECH_UPDATE_ADAMW;
     char name[3][48];
@@ -55,15 +57,20 @@ static ech_status add_part_state(compiler *c, ech_part part, bool trains)
         (void)snprintf(name[k], sizeof name[k], "%s%s", what[k], words[part]);
     const slot_spec rows[] = {
         {name[0], ECH_CLASS_PARAMS, slab_bytes(c, part, s->form.shards_params),
-         ech_param_place(s, part, s->form.shards_params), !trains, false},
+         ech_param_place(s, part, s->form.shards_params), !trains, false, 0},
         {name[1], ECH_CLASS_GRADS, trains ? slab_bytes(c, part, s->form.shards_grads) : 0,
-         ech_grad_place(s, part, ech_axes_of_gradients()), false, true},
+         ech_grad_place(s, part, ech_axes_of_gradients()), false, true, 0},
         {name[2], ECH_CLASS_OPTIMIZER, has_moments ? 2 * slab_bytes(c, part, true) : 0,
-         ech_param_place(s, part, true), false, false},
+         ech_param_place(s, part, true), false, false, 0},
     };
-    ECH_TRY(add_state(c, &rows[0], &c->slots->params[part]));
-    ECH_TRY(add_state(c, &rows[1], &c->slots->grads[part]));
-    return add_state(c, &rows[2], &c->slots->moments[part]);
+    int *const ids[] = {&c->slots->params[part], &c->slots->grads[part], &c->slots->moments[part]};
+    for (int k = 0; k < 3; k++) {
+        ECH_TRY(add_state(c, &rows[k], ids[k]));
+        if (*ids[k] >= 0) /* of the token table that is apart, the head's */
+            c->p->slot[*ids[k]].is_copy =
+                part == ECH_PART_TIED && ech_shard_has_unit(&c->plan, s->canon->n_units - 1);
+    }
+    return ECH_OK;
 }
 
 ech_status compile_add_model_state(compiler *c, bool trains)
@@ -73,14 +80,15 @@ ech_status compile_add_model_state(compiler *c, bool trains)
     const ech_placement whole = ech_placement_invariant();
     for (int part = 0; part < ECH_N_PARTS; part++)
         ECH_TRY(add_part_state(c, (ech_part)part, trains));
-    const slot_spec scalars = {"scalars", ECH_CLASS_BUFFERS, 8 * (size_t)ECH_N_CELLS, whole, false,
-                               false};
+    const slot_spec scalars = {
+        "scalars", ECH_CLASS_BUFFERS, 8 * (size_t)ECH_N_CELLS, whole, false, false, 0};
     const slot_spec rope = {"rope",
                             ECH_CLASS_BUFFERS,
                             8 * (size_t)ech_rope_table_elems(s->model, positions),
                             whole,
                             true,
-                            false};
+                            false,
+                            0};
     ECH_TRY(add_state(c, &scalars, &c->slots->scalars));
     ECH_TRY(add_state(c, &rope, &c->slots->rope));
     c->p->scalars = c->slots->scalars;
@@ -91,14 +99,16 @@ ech_status compile_add_batch_state(compiler *c)
 {
     const ech_block_spec *s = &c->spec.block;
     const size_t m = (size_t)c->spec.micro_batches;
-    const size_t tokens = m * (size_t)(s->rows * s->seq);
-    const ech_placement whole = ech_placement_invariant();
-    const ech_placement dealt = ech_token_placement(&s->layout);
+    const size_t each = 4 * (size_t)(s->rows * s->seq);
+    const ech_placement own = ech_stage_placement(&s->layout);
+    const ech_placement dealt = ech_data_placement(&s->layout);
+    const bool has_embedding = ech_shard_has_unit(&c->plan, 0);
+    const bool has_head = ech_shard_has_unit(&c->plan, s->canon->n_units - 1);
     const slot_spec rows[] = {
-        {"tokens", ECH_CLASS_BUFFERS, 4 * tokens, dealt, true, false},
-        {"labels", ECH_CLASS_BUFFERS, 4 * tokens, dealt, true, false},
-        {"losses", ECH_CLASS_BUFFERS, 8 * m, whole, false, true},
-        {"squares", ECH_CLASS_BUFFERS, 3 * 8 * (size_t)ECH_SUMSQ_WORDS, whole, false, true},
+        {"tokens", ECH_CLASS_BUFFERS, has_embedding ? m * each : 0, dealt, true, false, each},
+        {"labels", ECH_CLASS_BUFFERS, m * each, dealt, true, false, each},
+        {"losses", ECH_CLASS_BUFFERS, has_head ? 8 * m : 0, own, false, true, 8},
+        {"squares", ECH_CLASS_BUFFERS, 3 * 8 * (size_t)ECH_SUMSQ_WORDS, own, false, true, 0},
     };
     int *const ids[] = {&c->slots->tokens, &c->slots->labels, &c->slots->losses, &c->slots->norm};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -111,12 +121,13 @@ ech_status compile_add_generation_state(compiler *c)
     const ech_block_spec *s = &c->spec.block;
     const ech_placement whole = ech_placement_invariant();
     const slot_spec rows[] = {
-        {"tokens", ECH_CLASS_BUFFERS, 4 * (size_t)s->seq, whole, true, false},
+        {"tokens", ECH_CLASS_BUFFERS, 4 * (size_t)s->seq, whole, true, false, 0},
         {"cache", ECH_CLASS_BUFFERS,
          (size_t)s->model->layers * compile_needs(c, c->b.attention[0], ECH_REGION_CACHE), whole,
-         false, false},
+         false, false, 0},
         {"logits", ECH_CLASS_BUFFERS,
-         (size_t)(s->seq * s->canon->vocab_padded) * ech_dtype_bytes(s->real), whole, false, true},
+         (size_t)(s->seq * s->canon->vocab_padded) * ech_dtype_bytes(s->real), whole, false, true,
+         0},
     };
     int *const ids[] = {&c->slots->tokens, &c->slots->cache, &c->slots->logits};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -177,11 +188,18 @@ static ech_view whole_params(const compiler *c, int unit, ech_part part)
                       unit, part);
 }
 
-static ech_view whole_grads(const compiler *c, int unit, ech_part part)
+int *compile_whole_grads(const compiler *c, int unit, int micro)
+{
+    const bool is_each = c->spec.block.form.shards_grads;
+    return &c->whole_grads[is_each ? unit * c->spec.micro_batches + micro : unit];
+}
+
+static ech_view whole_grads(const compiler *c, int unit, ech_part part, int micro)
 {
     const bool is_sharded = c->spec.block.form.shards_grads;
-    return whole_part(c, c->slots->grads[part], is_sharded ? c->whole_grads[unit] : -1, is_sharded,
-                      unit, part);
+    return whole_part(c, c->slots->grads[part],
+                      is_sharded ? *compile_whole_grads(c, unit, micro) : -1, is_sharded, unit,
+                      part);
 }
 
 ech_status compile_bind_model(compiler *c, ech_item *it, int unit)
@@ -189,10 +207,13 @@ ech_status compile_bind_model(compiler *c, ech_item *it, int unit)
     for (int k = 0; k < ECH_N_PARTS; k++) {
         const ech_part part = (ech_part)k;
         it->bind[ech_region_of_part(ECH_REGION_PARAM, (ech_part)k)] = whole_params(c, unit, part);
-        it->bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)k)] = whole_grads(c, unit, part);
+        it->bind[ech_region_of_part(ECH_REGION_GRAD, (ech_part)k)] =
+            whole_grads(c, unit, part, it->micro);
     }
-    it->bind[ECH_REGION_TIED] = whole_params(c, 0, ECH_PART_CUT);
-    it->bind[ECH_REGION_TIED_GRAD] = whole_grads(c, 0, ECH_PART_CUT);
+    if (ech_shard_has_unit(&c->plan, 0)) {
+        it->bind[ECH_REGION_TIED] = whole_params(c, 0, ECH_PART_CUT);
+        it->bind[ECH_REGION_TIED_GRAD] = whole_grads(c, 0, ECH_PART_CUT, it->micro);
+    }
     return bind_common(c, it);
 }
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool is_of_model(ech_role role)
 {
@@ -18,6 +19,7 @@ static ech_status visit_item(ech_tracker *t)
     if (is_of_model(b->role) && !t->is_paired[block])
         ECH_TRY(ech_cover_check_pairs(t, b));
     t->is_paired[block] = true;
+    ECH_TRY(ech_cover_check_split(t));
     for (int k = 0; k < b->n_ops; k++) {
         t->op = &b->op[k];
         const bool is_model = is_of_model(b->role) && !ech_op_is_comm(t->op->kind);
@@ -80,34 +82,41 @@ static ech_status check_part(const ech_tracker *t, ech_count_kind kind, int of, 
     return ECH_OK;
 }
 
-/* Every tensor is read; in a step that updates, its gradient is added to as often. */
-static ech_status check_uses(const ech_tracker *t)
+/* The gradient of a copy is another class's to measure. */
+static ech_status check_unmeasured(const ech_tracker *t, int of, const int *at)
 {
-    const ech_canon *c = t->plan->canon;
-    for (int i = 0; i < c->n_params; i++) {
-        const char *name = c->param[i].name;
-        ECH_CHECK(t->n_read[i] > 0, ECH_E_PROOF, "'%s' is read by no block", name);
-        if (!t->n_kind[ECH_COUNT_UPDATE])
-            continue;
-        ECH_CHECK(t->n_written[i] > 0, ECH_E_PROOF, "the gradient of '%s' is written by no block",
-                  name);
-        ECH_CHECK(t->n_written[i] == t->n_read[i], ECH_E_PROOF,
-                  "'%s' is read %lld times, its gradient is added to %lld times", name,
-                  (long long)t->n_read[i], (long long)t->n_written[i]);
-    }
+    char where[128];
+    const ech_counted *u = &t->counted[*at];
+    ECH_CHECK(*at >= t->n_counted || u->kind != ECH_COUNT_NORM || u->of != of, ECH_E_PROOF,
+              "%s sums a copy into the norm, which another class does",
+              ech_item_describe(t->p, u->item, where, sizeof where));
+    return ECH_OK;
+}
+
+/* Slots that say they hold copies do. */
+static ech_status check_copies(const ech_tracker *t)
+{
+    for (int s = 0; s < t->p->n_slots && t->is_wanted[ECH_COUNT_UPDATE]; s++)
+        ECH_CHECK(!t->p->slot[s].is_copy || t->is_copied[s], ECH_E_PROOF,
+                  "slot '%s' is said to be a copy, but no update finds one there",
+                  t->p->slot[s].name);
     return ECH_OK;
 }
 
 static ech_status check_covered(ech_tracker *t)
 {
     int at = 0;
-    ECH_TRY(check_uses(t));
     if (t->n_counted > 0)
         qsort(t->counted, (size_t)t->n_counted, sizeof *t->counted, cmp_counted);
-    for (int kind = 0; kind < 2; kind++)
-        for (int of = 0; of < t->plan->canon->n_units * ECH_N_PARTS && t->n_kind[kind]; of++)
-            ECH_TRY(check_part(t, (ech_count_kind)kind, of, &at));
-    return ECH_OK;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < ech_shard_unit_count(t->plan) * ECH_N_PARTS && t->is_wanted[k]; i++) {
+            const int of =
+                ech_shard_unit_at(t->plan, i / ECH_N_PARTS) * ECH_N_PARTS + i % ECH_N_PARTS;
+            ECH_TRY(k == ECH_COUNT_NORM && ech_cover_is_copy(t, of)
+                        ? check_unmeasured(t, of, &at)
+                        : check_part(t, (ech_count_kind)k, of, &at));
+        }
+    return check_copies(t);
 }
 
 /* Blocks outside layers are the embedding's or the head's. */
@@ -130,17 +139,64 @@ static void find_embeddings(const ech_tracker *t)
 static ech_status reserve(ech_tracker *t)
 {
     const size_t parts = (size_t)t->plan->canon->n_units * ECH_N_PARTS;
-    const size_t params = (size_t)t->plan->canon->n_params;
+    const size_t inputs = ((size_t)t->plan->canon->n_units + 1) * ((size_t)t->p->micro_batches + 1);
     ECH_TRY(ech_calloc((size_t)t->p->n_slots, sizeof *t->map, &t->map));
     ECH_TRY(ech_calloc(parts, sizeof *t->home, &t->home));
     ECH_TRY(ech_calloc(parts, sizeof *t->home_slot, &t->home_slot));
-    ECH_TRY(ech_calloc(params, sizeof *t->n_read, &t->n_read));
-    ECH_TRY(ech_calloc(params, sizeof *t->n_written, &t->n_written));
+    ECH_TRY(ech_calloc((size_t)t->p->n_slots, sizeof *t->is_copied, &t->is_copied));
     ECH_TRY(ech_calloc((size_t)t->p->n_blocks, sizeof *t->is_embedding, &t->is_embedding));
     ECH_TRY(ech_calloc((size_t)t->p->n_blocks, sizeof *t->is_paired, &t->is_paired));
+    ECH_TRY(ech_calloc(inputs, sizeof *t->last_input, &t->last_input));
+    ECH_TRY(ech_calloc((size_t)t->p->n_items, sizeof *t->input_before, &t->input_before));
+    for (size_t i = 0; i < inputs; i++)
+        t->last_input[i] = -1;
     for (size_t i = 0; i < parts; i++)
         t->home[i].of = ECH_NO_MARK;
     return ECH_OK;
+}
+
+/* --- rounds --- */
+
+static bool is_round_later(const void *ctx, const int before[3], const int after[3])
+{
+    const ech_tracker *t = ctx;
+    if (before[0] == ECH_NO_MARK || after[0] == ECH_NO_MARK)
+        return before[0] == after[0];
+    const ech_mark *a = &t->mark[before[0]];
+    const ech_mark *b = &t->mark[after[0]];
+    return a->matter != ECH_UNNAMED && ech_mark_is_same(a, b);
+}
+
+/* Input blocks of a layer and micro-batch, a round ago, and those `step` micro-batches on. */
+static ech_status check_inputs(const ech_tracker *t)
+{
+    const int n = t->p->micro_batches + 1;
+    for (int unit = 0; unit <= t->plan->canon->n_units; unit++)
+        for (int m = 1; m + t->p->rounds.step < n; m++) {
+            int a = t->inputs_before[unit * n + m];
+            int b = t->last_input[unit * n + m + t->p->rounds.step];
+            for (; a >= 0 || b >= 0; a = t->input_before[a], b = t->input_before[b])
+                ECH_CHECK(ech_rounds_follows(t->p, a, b), ECH_E_PROOF,
+                          "items %d to %d repeat %d times, but the last time leaves other input "
+                          "blocks than the time before",
+                          t->p->rounds.first, t->p->rounds.end - 1, t->p->rounds.times);
+        }
+    return ECH_OK;
+}
+
+static ech_status note_round(ech_tracker *t)
+{
+    const int ending = ech_rounds_ending(t->p, t->item);
+    const size_t inputs = ((size_t)t->plan->canon->n_units + 1) * ((size_t)t->p->micro_batches + 1);
+    const ech_rounds_values values = {{ECH_NO_MARK, 0, 0}, is_round_later, t};
+    ECH_TRY(ech_rounds_note(t->p, t->item, t->map, &values, &t->before));
+    for (int i = 0; i < t->plan->canon->n_params && ending; i++)
+        t->more_read[i] += (ending == 1 ? -1 : 1) * (t->n_read[i] - t->n_written[i]);
+    if (ending == 1) {
+        ECH_TRY(ech_calloc(inputs, sizeof(int), &t->inputs_before));
+        memcpy(t->inputs_before, t->last_input, inputs * sizeof(int));
+    }
+    return ending == 2 ? check_inputs(t) : ECH_OK;
 }
 
 static ech_status run(ech_tracker *t)
@@ -148,15 +204,22 @@ static ech_status run(ech_tracker *t)
     ECH_TRY(ech_mesh_make(&t->p->layout, &t->mesh));
     ECH_TRY(reserve(t));
     find_embeddings(t);
-    for (t->item = 0; t->item < t->p->n_items; t->item++)
+    for (t->item = 0; t->item < t->p->n_items; t->item++) {
         ECH_TRY(visit_item(t));
+        ECH_TRY(note_round(t));
+    }
     return check_covered(t);
 }
 
-ech_status ech_cover_check_program(const ech_program *p, const ech_shard_plan *plan,
-                                   int64_t *looked)
+ech_status ech_cover_check_class(const ech_program *p, const ech_shard_plan *plan,
+                                 ech_cover_uses *uses, int64_t *looked)
 {
-    ech_tracker t = {.p = p, .plan = plan};
+    ech_tracker t = {.p = p,
+                     .plan = plan,
+                     .n_read = uses->n_read,
+                     .n_written = uses->n_written,
+                     .more_read = uses->more_read,
+                     .is_wanted = {uses->is_wanted[0], uses->is_wanted[1]}};
     const ech_status st = run(&t);
     for (int s = 0; t.map && s < p->n_slots; s++)
         ech_interval_fini(&t.map[s]);
@@ -166,10 +229,13 @@ ech_status ech_cover_check_program(const ech_program *p, const ech_shard_plan *p
     free(t.counted);
     free(t.home);
     free(t.home_slot);
-    free(t.n_read);
-    free(t.n_written);
+    free(t.is_copied);
     free(t.is_embedding);
     free(t.is_paired);
-    *looked = t.looked;
+    ech_rounds_forget(&t.before);
+    free(t.inputs_before);
+    free(t.last_input);
+    free(t.input_before);
+    *looked += t.looked;
     return st;
 }

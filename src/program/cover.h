@@ -15,6 +15,19 @@
  *  element of a part once.  Both users of a vocabulary table take the same rows of it on every
  *  rank.
  *
+ *  The run: every unit is held by one class.  A token table that embedding and head of two classes
+ *  share is held by both, in a part of its own; the head's is a copy: both update it, the
+ *  embedding's alone is summed into the norm, slots that hold the copy say so and no others, and
+ *  groups of axis tied are the ranks of the two.  A tensor is read, and its gradient added to,
+ *  equally often over all classes.
+ *
+ *  The stream: embedding, attention and mlp of each layer and head follow each other in the model's
+ *  order, over all classes: in IN each finds what the block before it has put out for its
+ *  micro-batch, in DOUT the gradient of the block after it.  What a message brings is what its first
+ *  reader takes it for, and has to be what the sender's slot holds.  Slots are followed, not bytes: what
+ *  an op outside the model writes to one in between, and what ops inside a block do with it, is not
+ *  seen here; equality with one rank sees it.
+ *
  *  Shares nothing with the generators or with shard.c's arithmetic.  Pure; every call is local. */
 #ifndef ECH_PROGRAM_COVER_H
 #define ECH_PROGRAM_COVER_H
@@ -30,14 +43,20 @@
 ECH_MUST_USE ech_status ech_cover_check_plan(const ech_shard_plan *plan, const ech_layout *l,
                                              int64_t *looked);
 
-/** Check a program against a plan that has been checked.  A program without updates is checked for
- *  what its blocks read alone.
- *  @param p       borrowed
- *  @param plan    borrowed
- *  @param looked  out: operands looked at
- *  @return ECH_OK | ECH_E_NOMEM | ECH_E_PROOF naming item, op and tensor, or the elements of a unit
- *          that no or two updates make */
-ECH_MUST_USE ech_status ech_cover_check_program(const ech_program *p, const ech_shard_plan *plan,
-                                                int64_t *looked);
+/** The programs of a run and what their ranks hold.  All borrowed. */
+typedef struct ech_cover_spec {
+    const ech_program *const *program; /**< [n_classes] */
+    const ech_shard_plan *const *plan; /**< [n_classes] of one canonical model */
+    int n_classes;
+    const int *class_of; /**< [world] class of each rank; NULL: all are of class 0 */
+} ech_cover_spec;
+
+/** Check the plans of a run, each program against its plan, and all of them together.  Programs
+ *  without updates are checked for what their blocks read alone.
+ *  @param spec    borrowed
+ *  @param looked  out: tensors, runs and operands looked at
+ *  @return ECH_OK | ECH_E_NOMEM | ECH_E_PROOF naming item, op and tensor, the elements of a unit that
+ *          no or two updates make, a unit that no or two classes hold, a copy that is none */
+ECH_MUST_USE ech_status ech_cover_check_run(const ech_cover_spec *spec, int64_t *looked);
 
 #endif

@@ -7,7 +7,7 @@
 const char *ech_mark_name(const ech_tracker *t, const ech_mark *m, char *buf, size_t n)
 {
     static const char *const matters[] = {"weights", "gradient", "first moments", "second moments"};
-    static const char *const parts[] = {"cut", "summed", "whole"};
+    static const char *const parts[] = {"cut", "summed", "whole", "tied"};
     char unit[24];
     const int u = m->of / ECH_N_PARTS;
     if (m->matter == ECH_UNNAMED) {
@@ -202,4 +202,25 @@ const ech_shard_unit *ech_cover_unit(const ech_tracker *t, int unit)
 int64_t ech_mark_position(const ech_span *s, const ech_mark *m, int coord)
 {
     return s->first - m->origin + (m->step + s->shift) * coord;
+}
+
+/* --- copies --- */
+
+bool ech_cover_is_copy(const ech_tracker *t, int of)
+{
+    return of / ECH_N_PARTS == t->plan->canon->n_units - 1 && of % ECH_N_PARTS == ECH_PART_TIED;
+}
+
+ech_status ech_cover_check_copy(ech_tracker *t, int arg, const ech_span *s, int of)
+{
+    const bool is_copy = ech_cover_is_copy(t, of);
+    if (s->slot < 0 || !t->p->slot[s->slot].is_state)
+        return ECH_OK;
+    t->is_copied[s->slot] = is_copy;
+    if (t->p->slot[s->slot].is_copy == is_copy)
+        return ECH_OK;
+    return ech_cover_fault(t, arg,
+                           is_copy ? "it is a copy of another class's tensor, its slot is not said "
+                                     "to be one"
+                                   : "its slot is said to be a copy, but no other class holds it");
 }

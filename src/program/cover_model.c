@@ -20,6 +20,8 @@ static bool read_region(ech_region region, ech_matter *what, ech_part *part)
         {ECH_REGION_GRAD, ECH_GRADIENT, ECH_PART_CUT},
         {ECH_REGION_GRAD_SUMMED, ECH_GRADIENT, ECH_PART_SUMMED},
         {ECH_REGION_GRAD_WHOLE, ECH_GRADIENT, ECH_PART_WHOLE},
+        {ECH_REGION_PARAM_TIED, ECH_WEIGHT, ECH_PART_TIED},
+        {ECH_REGION_GRAD_TIED, ECH_GRADIENT, ECH_PART_TIED},
         {ECH_REGION_TIED_GRAD, ECH_GRADIENT, ECH_PART_CUT},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -62,6 +64,7 @@ static ech_status check_home(ech_tracker *t, int arg, const ech_span *s, const e
     ech_mark *home = &t->home[m->of];
     if (!t->p->slot[s->slot].is_state || m->matter != ECH_WEIGHT)
         return ECH_OK;
+    ECH_TRY(ech_cover_check_copy(t, arg, s, m->of));
     if (home->of == ECH_NO_MARK) {
         *home = *m;
         t->home_slot[m->of] = s->slot;
@@ -93,6 +96,8 @@ static ech_status visit_tensor(ech_tracker *t, int arg, ech_matter what, ech_par
     if (unit >= t->plan->canon->n_units || t->op->arg[arg].shift.bytes)
         return ech_cover_fault(t, arg,
                                "the model has no such unit, or it differs from rank to rank");
+    if (!ech_shard_has_unit(t->plan, unit))
+        return ech_cover_fault(t, arg, "it is of a unit that ranks of this class do not hold");
     const int i = find_tensor(t, arg, unit, part);
     if (i == ECH_NO_MARK)
         return ech_cover_fault(
@@ -274,6 +279,67 @@ ech_status ech_cover_check_pairs(ech_tracker *t, const ech_block *b)
                                        "the op reads");
         if (t->op->kind == ECH_OP_LINEAR_WGRAD)
             ECH_TRY(check_linear(t, b, k));
+    }
+    return ECH_OK;
+}
+
+/* --- a split backward --- */
+
+/* Where the last input block of the item's layer and micro-batch is noted; NULL: the model has none
+ * such. */
+static int *last_input(const ech_tracker *t, const ech_item *it)
+{
+    const int units = t->plan->canon->n_units;
+    if (it->layer < -1 || it->layer >= units || it->micro < -1 || it->micro >= t->p->micro_batches)
+        return NULL;
+    return &t->last_input[(it->layer + 1) * (t->p->micro_batches + 1) + it->micro + 1];
+}
+
+/* Is op d of input item `at` the input gradient of a linear layer whose weight gradient is op w of
+ * the item in work: the same bytes of dy, a matrix of the same size. */
+static bool is_split_partner(const ech_tracker *t, int at, const ech_op *d, const ech_op *w)
+{
+    if (d->kind != ECH_OP_LINEAR_DGRAD || w->arg[2].dim[0].bound != d->arg[1].dim[0].bound ||
+        w->arg[2].dim[1].bound != d->arg[1].dim[1].bound)
+        return false;
+    const ech_extent a = ech_item_extent(t->p, &t->p->item[at], &d->arg[0]);
+    const ech_extent b = ech_item_extent(t->p, &t->p->item[t->item], &w->arg[1]);
+    return a.slot >= 0 && a.slot == b.slot && a.begin == b.begin && a.end == b.end;
+}
+
+static ech_status check_split_linear(ech_tracker *t, int input)
+{
+    bool found = false;
+    for (int at = input; at >= 0; at = t->input_before[at]) {
+        const ech_block *b = &t->p->block[t->p->item[at].block];
+        for (int k = 0; k < b->n_ops; k++) {
+            if (!is_split_partner(t, at, &b->op[k], t->op))
+                continue;
+            if (is_one_tensor(&b->op[k].arg[1], &t->op->arg[2]))
+                return ECH_OK;
+            found = true;
+        }
+    }
+    return ech_cover_fault(t, 2,
+                           found ? "its input's gradient goes through another tensor than this "
+                                   "gradient is of"
+                                 : "no input block of this layer and micro-batch takes on the "
+                                   "gradient that it is made of");
+}
+
+ech_status ech_cover_check_split(ech_tracker *t)
+{
+    const ech_item *it = &t->p->item[t->item];
+    const ech_block *b = &t->p->block[it->block];
+    int *last = last_input(t, it);
+    if (b->role == ECH_ROLE_BACKWARD_INPUT && last) {
+        t->input_before[t->item] = *last;
+        *last = t->item;
+    }
+    for (int k = 0; k < b->n_ops && b->role == ECH_ROLE_BACKWARD_WEIGHT; k++) {
+        t->op = &b->op[k];
+        if (t->op->kind == ECH_OP_LINEAR_WGRAD)
+            ECH_TRY(check_split_linear(t, last ? *last : -1));
     }
     return ECH_OK;
 }

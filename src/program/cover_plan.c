@@ -237,7 +237,11 @@ static ech_status check_runs(const planned *t, int64_t *looked)
 static ech_status check_tensor(const planned *t, int64_t *looked)
 {
     const bool is_cut = !is_whole(t) || t->plan->tp == 1;
-    ECH_CHECK(is_cut == (t->local->part == ECH_PART_CUT), ECH_E_PROOF,
+    const bool is_tied = t->plan->is_tied_apart && t->whole->kind == ECH_PARAM_TOKEN_EMBED;
+    ECH_CHECK(is_tied == (t->local->part == ECH_PART_TIED), ECH_E_PROOF,
+              "'%s' is %s of another class, but in part %d", t->whole->name,
+              is_tied ? "also that" : "not that", (int)t->local->part);
+    ECH_CHECK(is_tied || is_cut == (t->local->part == ECH_PART_CUT), ECH_E_PROOF,
               "'%s' is %s over tp %d, but in part %d", t->whole->name, is_cut ? "cut" : "whole",
               t->plan->tp, (int)t->local->part);
     ECH_CHECK(is_whole(t) || t->local->cut != ECH_CUT_HEADS || t->whole->rank >= 2, ECH_E_PROOF,
@@ -282,6 +286,14 @@ static int unit_of_kind(const ech_canon *c, int kind)
     return kind == 2 ? c->n_units - 1 : kind;
 }
 
+static int token_table(const ech_canon *c)
+{
+    int at = c->unit_first[0];
+    while (at < c->unit_first[1] && c->param[at].kind != ECH_PARAM_TOKEN_EMBED)
+        at++;
+    return at;
+}
+
 /* The plan's unit is the canonical one, tensor by tensor. */
 static ech_status check_unit(const ech_shard_plan *plan, const ech_mesh *mesh, int kind,
                              int64_t *looked)
@@ -289,14 +301,17 @@ static ech_status check_unit(const ech_shard_plan *plan, const ech_mesh *mesh, i
     const ech_canon *c = plan->canon;
     const ech_shard_unit *u = &plan->unit[kind];
     const int unit = unit_of_kind(c, kind);
-    const int n = c->unit_first[unit + 1] - c->unit_first[unit];
+    const int own = c->unit_first[unit + 1] - c->unit_first[unit];
+    const int n = own + (kind == 2 && plan->is_tied_apart ? 1 : 0); /* the token table's copy */
     ECH_CHECK(u->n == n && u->first >= 0 && u->first + n <= plan->n_params, ECH_E_PROOF,
               "unit %d has %d tensors, planned are %d", unit, n, u->n);
     for (int i = 0; i < n; i++) {
         const ech_shard_param *local = &plan->param[u->first + i];
-        ECH_CHECK(local->param == c->unit_first[unit] + i, ECH_E_PROOF,
-                  "tensor %d of unit %d is planned as tensor %d of the model, not %d", i, unit,
-                  local->param, c->unit_first[unit] + i);
+        const int wanted = i < own ? c->unit_first[unit] + i : token_table(c);
+        ECH_CHECK(local->param == wanted && local->is_copy == (i >= own), ECH_E_PROOF,
+                  "tensor %d of unit %d is planned as %s %d of the model, not as %s %d", i, unit,
+                  local->is_copy ? "a copy of tensor" : "tensor", local->param,
+                  i >= own ? "a copy of tensor" : "tensor", wanted);
         const planned t = {plan, mesh, local, &c->param[local->param]};
         ECH_TRY(check_tensor(&t, looked));
     }
@@ -325,6 +340,23 @@ static ech_status check_layers(const ech_canon *c)
     return ECH_OK;
 }
 
+/* The units that are held are told alike one by one and in their order. */
+static ech_status check_held(const ech_shard_plan *plan)
+{
+    const int n = plan->canon->n_units;
+    int at = 0;
+    for (int unit = 0; unit < n; unit++) {
+        if (!ech_shard_has_unit(plan, unit))
+            continue;
+        ECH_CHECK(at < ech_shard_unit_count(plan) && ech_shard_unit_at(plan, at) == unit,
+                  ECH_E_PROOF, "unit %d is held, but is not the %dth of those held", unit, at + 1);
+        at++;
+    }
+    ECH_CHECK(at == ech_shard_unit_count(plan), ECH_E_PROOF, "%d units are held, planned are %d",
+              at, ech_shard_unit_count(plan));
+    return ECH_OK;
+}
+
 /* Units of a part's slab follow each other. */
 static ech_status check_slabs(const ech_shard_plan *plan)
 {
@@ -334,7 +366,8 @@ static ech_status check_slabs(const ech_shard_plan *plan)
         for (int unit = 0; unit < n; unit++) {
             ECH_CHECK(ech_shard_unit_offset(plan, unit, (ech_part)part) == next, ECH_E_PROOF,
                       "unit %d of part %d does not begin where the one before ends", unit, part);
-            next += plan->unit[unit == 0 ? 0 : unit == n - 1 ? 2 : 1].part[part].elems;
+            if (ech_shard_has_unit(plan, unit))
+                next += plan->unit[unit == 0 ? 0 : unit == n - 1 ? 2 : 1].part[part].elems;
         }
         ECH_CHECK(plan->elems[part] == next, ECH_E_PROOF,
                   "part %d of a rank's model has %lld elements, its units %lld", part,
@@ -356,5 +389,6 @@ ech_status ech_cover_check_plan(const ech_shard_plan *plan, const ech_layout *l,
     for (int kind = 0; kind < 3; kind++)
         ECH_TRY(check_unit(plan, &mesh, kind, looked));
     ECH_TRY(check_layers(plan->canon));
+    ECH_TRY(check_held(plan));
     return check_slabs(plan);
 }

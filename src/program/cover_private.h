@@ -7,6 +7,7 @@
 #include "program/cover.h"
 #include "program/interval.h"   /* ech_interval_map */
 #include "program/prove_mesh.h" /* ech_mesh */
+#include "program/repeat.h"     /* ech_rounds_memory */
 
 enum { ECH_NO_MARK = -1 };
 
@@ -53,6 +54,13 @@ typedef struct ech_counted {
     int item;
 } ech_counted;
 
+/** What the classes of a run have in common. */
+typedef struct ech_cover_uses {
+    int64_t *n_read, *n_written; /**< owned, as in ech_tracker */
+    int64_t *more_read;          /**< owned, likewise: reads less writes in a round */
+    bool is_wanted[2];           /**< as there */
+} ech_cover_uses;
+
 /** A run over a program. */
 typedef struct ech_tracker {
     const ech_program *p;       /**< borrowed */
@@ -68,15 +76,22 @@ typedef struct ech_tracker {
     ech_counted *counted; /**< owned */
     int n_counted;
     size_t counted_capacity;
-    int n_kind[2];      /**< of them, by kind */
-    ech_mark *home;     /**< owned, [units * parts]: where weights stand */
-    int *home_slot;     /**< owned, likewise */
-    int64_t *n_read;    /**< owned, [canonical tensors] times that forward ops read it */
-    int64_t *n_written; /**< owned, likewise: times that its gradient is added to */
+    bool is_wanted[2]; /**< by kind: the run updates, has a norm */
+    ech_mark *home;    /**< owned, [units * parts]: where weights stand */
+    int *home_slot;    /**< owned, likewise */
+    bool *is_copied;   /**< owned, [n_slots] holds a copy */
+    int64_t *n_read; /**< borrowed, [canonical tensors] times that forward ops of the run read it */
+    int64_t *n_written; /**< borrowed, likewise: times that its gradient is added to */
     bool *is_embedding; /**< owned, [n_blocks] outside layers: the embedding's, not the head's */
     bool *is_paired;    /**< owned, [n_blocks] weights and gradients of its ops were compared */
-    int item;           /**< in work */
-    const ech_op *op;   /**< in work */
+    int *last_input; /**< owned, [(units + 1) * (micro-batches + 1)]: input block run last, or -1 */
+    int *input_before;        /**< owned, [n_items] of an input block: that of the same layer and
+                             micro-batch run before it, or -1 */
+    int64_t *more_read;       /**< borrowed, as n_read: reads less writes of the last round */
+    ech_rounds_memory before; /**< rounds: what was known a round ago */
+    int *inputs_before;       /**< owned, as last_input: a round ago */
+    int item;                 /**< in work */
+    const ech_op *op;         /**< in work */
     int64_t looked;
 } ech_tracker;
 
@@ -120,6 +135,23 @@ const ech_shard_unit *ech_cover_unit(const ech_tracker *t, int unit);
 /** Position of a span's first element in its part at a dp coordinate. */
 int64_t ech_mark_position(const ech_span *s, const ech_mark *m, int coord);
 
+/** Is a part what another class holds too and measures. */
+bool ech_cover_is_copy(const ech_tracker *t, int of);
+
+/** Slots of state say exactly where they are copies'; slot -1 passes.
+ *  @return ECH_OK | ECH_E_PROOF */
+ECH_MUST_USE ech_status ech_cover_check_copy(ech_tracker *t, int arg, const ech_span *s, int of);
+
+/** Blocks of the model take the residual stream, and its gradient, of the block before and after them
+ *  in the model, of their micro-batch; messages bring another class what it takes them for
+ *  (cover_stream.c).  @return ECH_OK | ECH_E_PROOF | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_cover_check_streams(const ech_cover_spec *spec, int64_t *looked);
+
+/** Follow one program; what it uses is added to `uses` (cover.c).
+ *  @return ECH_OK | ECH_E_PROOF | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_cover_check_class(const ech_program *p, const ech_shard_plan *plan,
+                                              ech_cover_uses *uses, int64_t *looked);
+
 /* --- the op in work --- */
 
 /** An op of a block of the model (cover_model.c).  @return ECH_OK | ECH_E_PROOF | ECH_E_NOMEM */
@@ -128,6 +160,11 @@ ECH_MUST_USE ech_status ech_cover_visit_model(ech_tracker *t);
 /** Weights and gradients of a block's ops are the same tensors: once a block (cover_model.c).
  *  @return ECH_OK | ECH_E_PROOF */
 ECH_MUST_USE ech_status ech_cover_check_pairs(ech_tracker *t, const ech_block *b);
+
+/** Of the item in work, where its backward is split: an input block is noted; in a weight block
+ *  each gradient of a linear layer is of the tensor through which an input block of the same layer and
+ *  micro-batch took the same bytes on (cover_model.c).  @return ECH_OK | ECH_E_PROOF */
+ECH_MUST_USE ech_status ech_cover_check_split(ech_tracker *t);
 
 /** Any other op (cover_state.c).  @return ECH_OK | ECH_E_PROOF | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_cover_visit_state(ech_tracker *t);

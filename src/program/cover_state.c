@@ -110,7 +110,6 @@ static ech_status count(ech_tracker *t, ech_count_kind kind, const ech_span *s, 
             ech_grow(&t->counted, (size_t)t->n_counted, &t->counted_capacity, sizeof *t->counted));
         t->counted[t->n_counted++] = (ech_counted){kind, m->of, at, at + s->elems, t->item};
     }
-    t->n_kind[kind]++;
     return ECH_OK;
 }
 
@@ -120,6 +119,7 @@ static ech_status check_partner(ech_tracker *t, int arg, ech_matter what, const 
 {
     ech_span s;
     ECH_TRY(ech_span_named(t, arg, &s));
+    ECH_TRY(ech_cover_check_copy(t, arg, &s, m->of));
     const ech_mark wanted = {what, m->of, s.first - ech_mark_position(p, m, 0),
                              m->step + p->shift - s.shift};
     if (what != ECH_GRADIENT) /* of moments nothing is known before */
@@ -142,6 +142,7 @@ static ech_status visit_update(ech_tracker *t)
     ECH_TRY(ech_mark_get(t, 0, &s, &m));
     if (m.of == ECH_NO_MARK || m.matter != ECH_WEIGHT)
         return ech_cover_fault(t, 0, "no block reads it as a weight");
+    ECH_TRY(ech_cover_check_copy(t, 0, &s, m.of));
     ECH_TRY(check_partner(t, 1, ECH_GRADIENT, &s, &m));
     for (int k = 0; k < 2 && has_moments; k++)
         ECH_TRY(check_partner(t, 2 + k, k ? ECH_MOMENT_2 : ECH_MOMENT_1, &s, &m));

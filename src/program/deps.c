@@ -1,6 +1,7 @@
 #include "program/deps.h"
 #include "program/interval.h"
 #include "program/op_signature.h"
+#include "program/repeat.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ typedef struct deriver {
     int *pred;
     size_t pred_capacity;
     int *open;                  /* [n_requests] node that started each request, -1: none */
+    int *open_before;           /* [n_requests] rounds: open a round ago */
     int *awaited;               /* [n_requests] node that last awaited it, -1: none */
     int last_start[ECH_N_AXES]; /* latest start on each axis, -1: none */
     ech_deps d;
@@ -208,8 +210,10 @@ static ech_op_kind wait_of(ech_op_kind start)
         return ECH_OP_ALL_GATHER_WAIT;
     case ECH_OP_SUM_SMALL_START:
         return ECH_OP_SUM_SMALL_WAIT;
+    case ECH_OP_SEND_START:
+        return ECH_OP_SEND_WAIT;
     default:
-        return ECH_OP_P2P_WAIT;
+        return ECH_OP_RECV_WAIT;
     }
 }
 
@@ -242,11 +246,11 @@ static ech_status note_request(deriver *v, int node, const ech_item *it, const e
     const ech_op_row *row = ech_op_row_get(op->kind);
     const int request = request_of(it, op);
     char where[128];
-    (void)ech_item_describe(v->p, v->d.item[node], where, sizeof where);
-    ECH_CHECK(it->request >= 0, ECH_E_PROOF, "%s communicates without a request", where);
+    ECH_CHECK(it->request >= 0, ECH_E_PROOF, "%s communicates without a request",
+              ech_item_describe(v->p, v->d.item[node], where, sizeof where));
     if (row->is_start) {
         ECH_CHECK(v->open[request] < 0, ECH_E_PROOF, "%s starts request %d, which is in flight",
-                  where, request);
+                  ech_item_describe(v->p, v->d.item[node], where, sizeof where), request);
         v->open[request] = node;
         ECH_TRY(add_edge(v, v->awaited[request])); /* it carries one message at a time */
         /* An explicit edge: messages of a communicator match by their order of issue on every
@@ -256,7 +260,7 @@ static ech_status note_request(deriver *v, int node, const ech_item *it, const e
         return add_edge(v, before);
     }
     ECH_CHECK(v->open[request] >= 0, ECH_E_PROOF, "%s waits for request %d, which was not started",
-              where, request);
+              ech_item_describe(v->p, v->d.item[node], where, sizeof where), request);
     ECH_TRY(check_pair(v, v->open[request], node));
     return add_edge(v, v->open[request]);
 }
@@ -351,12 +355,57 @@ done:
     return st;
 }
 
+/* --- rounds --- */
+
+/* A message that is in flight through more than a round touches nothing that rounds take in turn. */
+static bool is_apart(const deriver *v, int node)
+{
+    const ech_op *op = op_of(v, node);
+    for (int i = 0; i < op->n_args; i++) {
+        const ech_extent e = ech_item_extent(v->p, &v->p->item[v->d.item[node]], &op->arg[i]);
+        if (e.slot >= 0 && v->p->slot[e.slot].micro_bytes)
+            return false;
+    }
+    return true;
+}
+
+/* What is in flight at the end of a round, and so which bytes are held, is what is in flight at the end
+ * of the next. */
+static ech_status check_round(const deriver *v)
+{
+    for (int r = 0; r < v->p->n_requests; r++) {
+        const int a = v->open_before[r];
+        const int b = v->open[r];
+        const bool same = a >= 0 && b >= 0
+                              ? (a == b && is_apart(v, a)) ||
+                                    (a != b && v->d.op[a] == v->d.op[b] &&
+                                     ech_rounds_follows(v->p, v->d.item[a], v->d.item[b]))
+                              : a < 0 && b < 0;
+        ECH_CHECK(
+            same, ECH_E_PROOF,
+            "items %d to %d repeat %d times, but request %d is in flight otherwise at the end "
+            "of the last time than at that of the time before",
+            v->p->rounds.first, v->p->rounds.end - 1, v->p->rounds.times, r);
+    }
+    return ECH_OK;
+}
+
+static ech_status note_round(deriver *v, int node)
+{
+    const bool is_end = node + 1 == v->d.n || v->d.item[node + 1] != v->d.item[node];
+    const int ending = is_end ? ech_rounds_ending(v->p, v->d.item[node]) : 0;
+    if (ending == 1)
+        memcpy(v->open_before, v->open, (size_t)v->p->n_requests * sizeof *v->open);
+    return ending == 2 ? check_round(v) : ECH_OK;
+}
+
 static ech_status derive(deriver *v)
 {
     char where[128];
     v->n_maps = v->on == ECH_DEPS_ON_ADDRESSES ? ECH_N_SPACES : v->p->n_slots;
     ECH_TRY(ech_calloc((size_t)v->n_maps, sizeof *v->map, &v->map));
     ECH_TRY(ech_calloc((size_t)v->p->n_requests, sizeof *v->open, &v->open));
+    ECH_TRY(ech_calloc((size_t)v->p->n_requests, sizeof *v->open_before, &v->open_before));
     ECH_TRY(ech_calloc((size_t)v->p->n_requests, sizeof *v->awaited, &v->awaited));
     for (int i = 0; i < v->p->n_requests; i++)
         v->open[i] = v->awaited[i] = -1;
@@ -369,6 +418,7 @@ static ech_status derive(deriver *v)
         else
             ECH_TRY(visit_op(v, node));
         ECH_TRY(close_node(v, node));
+        ECH_TRY(note_round(v, node));
     }
     for (int i = 0; i < v->p->n_requests; i++) {
         if (v->open[i] < 0)
@@ -383,6 +433,8 @@ ech_status ech_deps_derive(const ech_program *p, ech_deps_on on, ech_deps *out)
 {
     deriver v = {.p = p, .on = on};
     *out = (ech_deps){0};
+    ECH_CHECK(!p->repeat.times, ECH_E_UNSUPPORTED, "program '%s' is rolled: unroll it first",
+              p->name);
     const ech_status st = derive(&v);
     for (int i = 0; i < v.n_maps && v.map; i++)
         ech_interval_fini(&v.map[i]);
@@ -390,6 +442,7 @@ ech_status ech_deps_derive(const ech_program *p, ech_deps_on on, ech_deps *out)
     free(v.cells);
     free(v.edge);
     free(v.open);
+    free(v.open_before);
     free(v.awaited);
     v.d.pred = v.pred;
     if (st < 0)

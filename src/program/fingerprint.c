@@ -100,6 +100,8 @@ uint64_t ech_program_fingerprint(const ech_program *p)
     mix_int(&h, p->layout.world);
     for (int a = 0; a < ECH_N_AXES; a++)
         mix_int(&h, p->layout.degree[a]);
+    for (int k = 0; k < 2; k++)
+        mix_int(&h, p->layout.tied[k]);
     for (int i = 0; i < p->n_blocks; i++)
         for (int k = 0; k < p->block[i].n_ops; k++)
             mix_op(&h, &p->block[i].op[k]);
@@ -108,7 +110,13 @@ uint64_t ech_program_fingerprint(const ech_program *p)
         mix(&h, p->slot[s].offset);
         mix_int(&h, p->slot[s].klass);
         mix_int(&h, p->slot[s].space);
+        mix(&h, p->repeat.times ? p->slot[s].micro_bytes : 0);
+        mix_int(&h, p->repeat.times ? p->slot[s].ring : 0);
     }
+    mix_int(&h, p->repeat.times);
+    mix_int(&h, p->repeat.times ? p->repeat.first : 0);
+    mix_int(&h, p->repeat.times ? p->repeat.end : 0);
+    mix_int(&h, p->repeat.times ? p->repeat.step : 0);
     for (int i = 0; i < p->n_items; i++)
         mix_item(&h, p, &p->item[i]);
     return h;

@@ -131,6 +131,20 @@ ech_bytes_segment *ech_interval_next(const ech_interval_map *m, ech_interval_at 
     return s;
 }
 
+ech_status ech_interval_copy(const ech_interval_map *m, ech_interval_map *to)
+{
+    for (int i = 0; i < m->n_chunks; i++) {
+        const ech_interval_chunk *from = &m->chunk[i];
+        ECH_TRY(add_chunk(to, i));
+        ech_interval_chunk *c = &to->chunk[i];
+        ECH_TRY(ech_calloc((size_t)from->n, sizeof *c->seg, &c->seg));
+        c->capacity = (size_t)from->n;
+        c->n = from->n;
+        memcpy(c->seg, from->seg, (size_t)from->n * sizeof *c->seg);
+    }
+    return ECH_OK;
+}
+
 void ech_interval_fini(ech_interval_map *m)
 {
     for (int i = 0; i < m->n_chunks; i++)

@@ -42,6 +42,11 @@ ECH_MUST_USE ech_status ech_interval_cover(ech_interval_map *m, size_t begin, si
 /** The segment at *at, which moves on to the next; NULL behind the last. */
 ech_bytes_segment *ech_interval_next(const ech_interval_map *m, ech_interval_at *at);
 
+/** The same segments once more.
+ *  @param to  out: empty before; the caller's also on failure (ech_interval_fini)
+ *  @return ECH_OK | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_interval_copy(const ech_interval_map *m, ech_interval_map *to);
+
 /** Release and zero. */
 void ech_interval_fini(ech_interval_map *m);
 

@@ -16,7 +16,7 @@ enum {
 static ech_status check_shares(const ech_mesh *m, const ech_program *p, const event *e)
 {
     char item[128];
-    const ech_op *op = &p->block[p->item[e->item].block].op[e->op];
+    const ech_op *op = e->op;
     int whole = NONE;
     int share = NONE;
     if (op->kind == ECH_OP_REDUCE_SCATTER_START || op->kind == ECH_OP_REDUCE_SCATTER_WAIT)
@@ -39,12 +39,54 @@ static ech_status check_shares(const ech_mesh *m, const ech_program *p, const ev
 static ech_status check_request(const ech_program *p, const event *e)
 {
     char item[128];
-    const ech_item *it = &p->item[e->item];
-    const ech_op *op = &p->block[it->block].op[e->op];
-    ECH_CHECK(it->request >= 0 && op->request >= 0, ECH_E_PROOF,
+    ECH_CHECK(p->item[e->item].request >= 0 && e->op->request >= 0, ECH_E_PROOF,
               "%s, op %s communicates without a request",
-              ech_item_describe(p, e->item, item, sizeof item), ech_op_name(op->kind));
+              ech_item_describe(p, e->item, item, sizeof item), ech_op_name(e->op->kind));
     return ECH_OK;
+}
+
+static ech_status list_op(sim *s, int klass, int item, const ech_op *op)
+{
+    const ech_program *p = s->spec->program[klass];
+    class_events *c = &s->klass[klass];
+    const ech_item *it = &p->item[item];
+    const event e = {.op = op,
+                     .item = item,
+                     .request = it->request + op->request,
+                     .group_end = c->n + 1,
+                     .micro = it->micro,
+                     .chunk = it->chunk,
+                     .is_commit = it->segment == ECH_SEGMENT_COMMIT};
+    ECH_TRY(check_request(p, &e));
+    ECH_TRY(check_shares(&s->mesh, p, &e));
+    ECH_TRY(ech_grow(&c->event, (size_t)c->n, &c->capacity, sizeof *c->event));
+    c->event[c->n++] = e;
+    if (e.request >= s->n_requests)
+        s->n_requests = e.request + 1;
+    s->has_messages[op->axis] = s->has_messages[op->axis] || match_is_message(op->kind);
+    return ECH_OK;
+}
+
+static bool is_all_messages(const ech_block *b)
+{
+    bool all = b->n_ops > 0;
+    for (int k = 0; k < b->n_ops && all; k++)
+        all = match_is_message(b->op[k].kind);
+    return all;
+}
+
+/* Do two events that follow each other belong to one group: messages side by side in a block, or
+ * of blocks that are nothing else, side by side in a segment. */
+static bool is_one_group(const ech_program *p, const event *a, const event *b)
+{
+    const ech_item *x = &p->item[a->item];
+    const ech_item *y = &p->item[b->item];
+    if (!match_is_message(a->op->kind) || !match_is_message(b->op->kind))
+        return false;
+    if (a->item == b->item)
+        return a->op + 1 == b->op;
+    return a->item + 1 == b->item && x->segment == y->segment &&
+           is_all_messages(&p->block[x->block]) && is_all_messages(&p->block[y->block]);
 }
 
 static ech_status list_events(sim *s, int klass)
@@ -53,22 +95,16 @@ static ech_status list_events(sim *s, int klass)
     class_events *c = &s->klass[klass];
     for (int i = 0; i < p->n_items; i++) {
         const ech_block *b = &p->block[p->item[i].block];
-        for (int k = 0; k < b->n_ops; k++) {
-            const ech_op *op = &b->op[k];
-            const event e = {i, k};
-            if (!ech_op_is_comm(op->kind))
-                continue;
-            ECH_TRY(check_request(p, &e));
-            ECH_TRY(check_shares(&s->mesh, p, &e));
-            ECH_TRY(ech_grow(&c->event, (size_t)c->n, &c->capacity, sizeof *c->event));
-            c->event[c->n++] = e;
-            if (p->item[i].request + op->request >= s->n_requests)
-                s->n_requests = p->item[i].request + op->request + 1;
-            s->has_messages[op->axis] = s->has_messages[op->axis] || match_is_message(op->kind);
-        }
+        for (int k = 0; k < b->n_ops; k++)
+            if (ech_op_is_comm(b->op[k].kind))
+                ECH_TRY(list_op(s, klass, i, &b->op[k]));
     }
+    for (int i = c->n - 2; i >= 0; i--)
+        if (is_one_group(p, &c->event[i], &c->event[i + 1]))
+            c->event[i].group_end = c->event[i + 1].group_end;
     s->count->ops += c->n;
-    return ECH_OK;
+    c->limit = c->n;
+    return match_find_rounds(s, klass);
 }
 
 /* --- symmetry --- */
@@ -91,6 +127,8 @@ static ech_status check_classes(const sim *s)
             same = same && l->order[k] == s->spec->layout->order[k];
         for (int a = 0; a < ECH_N_AXES; a++)
             same = same && l->degree[a] == s->spec->layout->degree[a];
+        for (int k = 0; k < 2; k++)
+            same = same && l->tied[k] == s->spec->layout->tied[k];
         ECH_CHECK(same, ECH_E_PROOF, "program '%s' of class %d is of another layout",
                   s->spec->program[c]->name, c);
     }
@@ -99,7 +137,7 @@ static ech_status check_classes(const sim *s)
 
 /* Axes that must be followed: those along which some rank's class is not that of the rank at
  * coordinate 0 (a class then depends on the marked coordinates alone), those of messages between
- * pairs, and those on whose coordinates a peer depends. */
+ * pairs, those on whose coordinates a peer depends, and pp where not all of its ranks are tied. */
 static void find_varying(const sim *s, bool varies[ECH_N_AXES])
 {
     for (int k = 0; k < ECH_MESH_AXES; k++) {
@@ -110,6 +148,7 @@ static void find_varying(const sim *s, bool varies[ECH_N_AXES])
         varies[a] = varies[a] || s->has_messages[ECH_AXIS_WORLD];
     }
     varies[ECH_AXIS_TP] = varies[ECH_AXIS_TP] || s->has_messages[ECH_AXIS_KV];
+    varies[ECH_AXIS_PP] = varies[ECH_AXIS_PP] || s->mesh.degree[ECH_AXIS_TIED] > 1;
     for (int c = 0; c < s->spec->n_classes; c++)
         for (int e = 0; e < s->klass[c].n; e++)
             if (match_is_message(match_op_at(s, c, e)->kind))
@@ -171,26 +210,13 @@ static bool is_start(const ech_op *op)
     return ech_op_row_get(op->kind)->is_start;
 }
 
-/* One past the starts that are posted together with that at `at`. */
-static int posted_together(const sim *s, int klass, int at)
-{
-    const class_events *c = &s->klass[klass];
-    int n = at + 1;
-    if (!match_is_message(match_op_at(s, klass, at)->kind))
-        return n;
-    while (n < c->n && c->event[n].item == c->event[at].item &&
-           c->event[n].op == c->event[n - 1].op + 1 &&
-           match_is_message(match_op_at(s, klass, n)->kind))
-        n++;
-    return n;
-}
-
 /* A start: true in *passed where the node may go on. */
 static ech_status pass_start(sim *s, int node, bool *passed)
 {
     follower *n = &s->node[node];
     if (n->at >= n->posted) {
-        n->posted = s->how == ECH_MATCH_SERIAL ? posted_together(s, n->klass, n->at) : n->at + 1;
+        n->posted =
+            s->how == ECH_MATCH_SERIAL ? s->klass[n->klass].event[n->at].group_end : n->at + 1;
         for (int e = n->at; e < n->posted; e++)
             ECH_TRY(match_start(s, node, e));
     }
@@ -213,7 +239,7 @@ static ech_status advance(sim *s, int node)
 {
     follower *n = &s->node[node];
     bool passed = true;
-    for (; n->at < s->klass[n->klass].n; n->at += passed) {
+    for (; n->at < s->klass[n->klass].limit; n->at += passed) {
         ECH_TRY(is_start(match_op_at(s, n->klass, n->at)) ? pass_start(s, node, &passed)
                                                           : pass_wait(s, node, &passed));
         if (!passed)
@@ -233,6 +259,32 @@ static ech_status check_awaited(const sim *s)
     return ECH_OK;
 }
 
+static ech_status run_until_quiet(sim *s)
+{
+    for (int i = 0; i < s->nodes.world; i++)
+        match_enqueue(s, i);
+    while (s->n_queue > 0) {
+        const int i = s->queue[--s->n_queue];
+        s->node[i].is_queued = false;
+        ECH_TRY(advance(s, i));
+    }
+    return ECH_OK;
+}
+
+/* The order in which nodes are looked at makes no difference to how far they come, so the first class may
+ * be held where a round ends.  If everybody has gone on by one round when it has, with the same in
+ * flight, so it is after any number of rounds. */
+static ech_status run_rounds(sim *s)
+{
+    for (int k = 0; k < 2; k++) {
+        s->klass[0].limit = s->klass[0].ends[k];
+        ECH_TRY(run_until_quiet(s));
+        ECH_TRY(match_note_round(s, k == 0));
+    }
+    s->klass[0].limit = s->klass[0].n;
+    return ECH_OK;
+}
+
 static ech_status run(sim *s)
 {
     ECH_TRY(ech_mesh_make(s->spec->layout, &s->mesh));
@@ -241,13 +293,9 @@ static ech_status run(sim *s)
     for (int c = 0; c < s->spec->n_classes; c++)
         ECH_TRY(list_events(s, c));
     ECH_TRY(make_nodes(s));
-    for (int i = 0; i < s->nodes.world; i++)
-        match_enqueue(s, i);
-    while (s->n_queue > 0) {
-        const int i = s->queue[--s->n_queue];
-        s->node[i].is_queued = false;
-        ECH_TRY(advance(s, i));
-    }
+    if (match_has_rounds(s))
+        ECH_TRY(run_rounds(s));
+    ECH_TRY(run_until_quiet(s));
     ECH_TRY(match_check_finished(s));
     return check_awaited(s);
 }
@@ -260,11 +308,17 @@ static void release(sim *s)
         for (int i = 0; s->comm[a] && i < s->nodes.world; i++)
             free(s->comm[a][i].meeting);
         free(s->comm[a]);
+        const size_t channels = (size_t)s->nodes.world * (size_t)s->nodes.degree[a];
+        for (size_t c = 0; s->channel[a] && c < channels; c++)
+            free(s->channel[a][c].pair);
         free(s->channel[a]);
     }
     free(s->klass);
     free(s->node);
     free(s->open);
+    free(s->node_before);
+    free(s->open_before);
+    free(s->ahead_before);
     free(s->end);
     free(s->queue);
 }

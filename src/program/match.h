@@ -3,13 +3,15 @@
  *
  *  Matching: the k-th collective that a rank starts on a communicator (an axis' group) has one
  *  kind, shape and type on all members; sends and receives of a pair of ranks over an axis match in
- *  the order in which each side starts them, with equal elements and type.
+ *  the order in which each side starts them, with equal elements, type, placement and micro-batch,
+ *  and what one chunk sends always goes to the same chunk.
  *
  *  Progress is shown by one run on the weakest machine.  RENDEZVOUS: starts never block; the wait
  *  of a collective passes when all members have started it, the wait of one end of a message when
  *  the other end has started.  SERIAL: a rank's communication is one queue, a start blocks like its
  *  wait (what NCCL may do with kernels of one device); sends and receives that stand side by side
- *  in a block are posted together.  No op chooses among messages, so the network is confluent: if
+ *  in a block, or in items side by side in a segment that start nothing else, are a group and are
+ *  posted together.  No op chooses among messages, so the network is confluent: if
  *  one maximal run finishes, all do (Kahn 1974).
  *
  *  Symmetry: ranks of a class run one program, so only axes along which the class changes, or peers
@@ -48,7 +50,9 @@ typedef struct ech_match_count {
  *  @param count  out, also on failure
  *  @return ECH_OK
  *        | ECH_E_PROOF       the first mismatch, or who waits where for whom, in words
- *        | ECH_E_UNSUPPORTED more ranks must be followed than memory holds
+ *        | ECH_E_UNSUPPORTED more ranks must be followed than memory holds; or with rounds
+ *                            (program/repeat.h) ranks do not keep step in those there are, so that
+ *                            nothing can be said of more
  *        | ECH_E_NOMEM */
 ECH_MUST_USE ech_status ech_match_check(const ech_match_spec *spec, ech_match_how how,
                                         ech_match_count *count);

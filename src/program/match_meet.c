@@ -18,8 +18,7 @@ static communicator *comm_of(const sim *s, int node, ech_axis axis)
 
 open_message *match_open_of(const sim *s, int node, int at)
 {
-    const int klass = s->node[node].klass;
-    const int id = match_item_at(s, klass, at)->request + match_op_at(s, klass, at)->request;
+    const int id = s->klass[s->node[node].klass].event[at].request;
     return &s->open[(size_t)node * ((size_t)s->n_requests + 1) + (size_t)id];
 }
 
@@ -61,7 +60,9 @@ static ech_status check_meeting(const sim *s, int node, int at, const meeting *m
 static ech_status start_collective(sim *s, int node, int at, open_message *o)
 {
     const ech_axis axis = match_op_at(s, s->node[node].klass, at)->axis;
-    const int n = s->nodes.degree[axis];
+    const int n = ech_mesh_size(&s->nodes, node, axis);
+    if (n < s->nodes.degree[axis])
+        return match_fault(s, node, at, "it is in no group there");
     o->channel = NONE;
     o->k = s->node[node].started[axis]++;
     s->count->collectives++;
@@ -83,49 +84,102 @@ static ech_status start_collective(sim *s, int node, int at, open_message *o)
 }
 
 /* The other end of a message, by its index in the group. */
+static ech_status eval_peer(const sim *s, int node, int at, int64_t *index)
+{
+    char rank[160];
+    char place[256];
+    int64_t coord[ECH_N_AXES];
+    const int klass = s->node[node].klass;
+    const ech_expr *e = &match_op_at(s, klass, at)->attr[0];
+    if (e->n == 1 && e->node[0].op == ECH_EXPR_CONST) { /* of most */
+        *index = e->node[0].value;
+        return ECH_OK;
+    }
+    ech_mesh_coords(&s->mesh, s->node[node].rank, coord);
+    const ech_status st = ech_mesh_eval(e, coord, s->klass[klass].event[at].micro, index);
+    return st >= 0 ? ECH_OK
+                   : ech_error_prefix(st, "%s, %s: ", match_who(s, node, rank, sizeof rank),
+                                      match_where(s, node, at, place, sizeof place));
+}
+
 static ech_status find_peer(const sim *s, int node, int at, int *peer)
 {
     char why[96];
-    int64_t coord[ECH_N_AXES];
     int64_t index = 0;
-    const int klass = s->node[node].klass;
-    const ech_op *op = match_op_at(s, klass, at);
-    ech_mesh_coords(&s->mesh, s->node[node].rank, coord);
-    const ech_status st =
-        ech_mesh_eval(&op->attr[0], coord, match_item_at(s, klass, at)->micro, &index);
-    if (st < 0) {
-        char rank[160];
-        char place[256];
-        return ech_error_prefix(st, "%s, %s: ", match_who(s, node, rank, sizeof rank),
-                                match_where(s, node, at, place, sizeof place));
-    }
-    const bool is_other = index >= 0 && index < s->nodes.degree[op->axis] &&
-                          index != ech_mesh_coord(&s->nodes, node, op->axis);
-    (void)snprintf(why, sizeof why, "peer %lld of %d is no other member of the group",
-                   (long long)index, s->nodes.degree[op->axis]);
-    if (!is_other)
+    const ech_op *op = match_op_at(s, s->node[node].klass, at);
+    ECH_TRY(eval_peer(s, node, at, &index));
+    const int n = ech_mesh_size(&s->nodes, node, op->axis);
+    const bool is_other =
+        index >= 0 && index < n && index != ech_mesh_coord(&s->nodes, node, op->axis);
+    if (!is_other) {
+        (void)snprintf(why, sizeof why, "peer %lld of %d is no other member of the group",
+                       (long long)index, n);
         return match_fault(s, node, at, why);
+    }
     *peer = (int)index;
     return ECH_OK;
 }
 
-static ech_status check_ends(const sim *s, int node, int at, const end *other)
+/* Raise ECH_E_PROOF: one end meets the other, and why they must not. */
+static ech_status ends_fault(const sim *s, int node, int at, const end *other, const char *why)
 {
     char ranks[2][160];
     char places[2][256];
     char ops[2][128];
     const ech_op *mine = match_op_at(s, s->node[node].klass, at);
     const ech_op *theirs = match_op_at(s, s->node[other->node].klass, other->event);
-    ECH_CHECK(mine->arg[0].dtype == theirs->arg[0].dtype &&
-                  ech_operand_elems(&mine->arg[0]) == ech_operand_elems(&theirs->arg[0]),
-              ECH_E_PROOF, "%s of %s (%s) meets %s of %s (%s)",
-              match_what(mine, ops[0], sizeof ops[0]),
-              match_who(s, node, ranks[0], sizeof ranks[0]),
-              match_where(s, node, at, places[0], sizeof places[0]),
-              match_what(theirs, ops[1], sizeof ops[1]),
-              match_who(s, other->node, ranks[1], sizeof ranks[1]),
-              match_where(s, other->node, other->event, places[1], sizeof places[1]));
+    return ECH_RAISE(ECH_E_PROOF, "%s of %s (%s) meets %s of %s (%s)%s",
+                     match_what(mine, ops[0], sizeof ops[0]),
+                     match_who(s, node, ranks[0], sizeof ranks[0]),
+                     match_where(s, node, at, places[0], sizeof places[0]),
+                     match_what(theirs, ops[1], sizeof ops[1]),
+                     match_who(s, other->node, ranks[1], sizeof ranks[1]),
+                     match_where(s, other->node, other->event, places[1], sizeof places[1]), why);
+}
+
+/* What a sender's chunk sends goes to one chunk of the receiver's, and to no other's. */
+static ech_status check_chunks(channel *c, const chunk_pair *p, bool *fits)
+{
+    bool is_new = true;
+    *fits = true;
+    for (int i = 0; i < c->n_pairs; i++) {
+        const chunk_pair *q = &c->pair[i];
+        if (q->is_gradient != p->is_gradient)
+            continue;
+        *fits = *fits && (q->from == p->from) == (q->to == p->to);
+        is_new = is_new && q->from != p->from;
+    }
+    if (!is_new || !*fits)
+        return ECH_OK;
+    ECH_TRY(ech_grow(&c->pair, (size_t)c->n_pairs, &c->pair_capacity, sizeof *c->pair));
+    c->pair[c->n_pairs++] = *p;
     return ECH_OK;
+}
+
+/* The two ends are one message: as many elements of one type, placed alike, of one micro-batch. */
+static ech_status check_ends(sim *s, int node, int at, const end *other, channel *c)
+{
+    bool fits;
+    const int klass = s->node[node].klass;
+    const int others = s->node[other->node].klass;
+    const event *x = &s->klass[klass].event[at];
+    const event *y = &s->klass[others].event[other->event];
+    const ech_operand *a = &x->op->arg[0];
+    const ech_operand *b = &y->op->arg[0];
+    const bool sends = x->op->kind == ECH_OP_SEND_START;
+    const ech_scale one = ech_placement_invariant().scale;
+    if (a->dtype != b->dtype || ech_operand_elems(a) != ech_operand_elems(b))
+        return ends_fault(s, node, at, other, "");
+    if (!ech_placement_is_equal(&a->place, &b->place))
+        return ends_fault(s, node, at, other, ": they are placed or scaled differently");
+    if (x->micro != y->micro)
+        return ends_fault(s, node, at, other, ": they are of different micro-batches");
+    const chunk_pair pair = {sends ? x->chunk : y->chunk, sends ? y->chunk : x->chunk,
+                             !ech_scale_is_equal(a->place.scale, one)};
+    ECH_TRY(check_chunks(c, &pair, &fits));
+    return fits ? ECH_OK
+                : ends_fault(s, node, at, other,
+                             ": an earlier message between them was of other chunks");
 }
 
 /* Put an end behind those that wait in a channel. */
@@ -174,7 +228,7 @@ static ech_status start_message(sim *s, int node, int at, open_message *o)
     if ((sends ? c->received : c->sent) <= o->k)
         return push_end(s, c, node, at);
     const end other = pop_end(s, c);
-    ECH_TRY(check_ends(s, node, at, &other));
+    ECH_TRY(check_ends(s, node, at, &other, c));
     match_enqueue(s, peer);
     return ECH_OK;
 }
@@ -210,8 +264,10 @@ static ech_op_kind wait_of(ech_op_kind kind)
         return ECH_OP_ALL_GATHER_WAIT;
     case ECH_OP_SUM_SMALL_START:
         return ECH_OP_SUM_SMALL_WAIT;
+    case ECH_OP_SEND_START:
+        return ECH_OP_SEND_WAIT;
     default:
-        return ECH_OP_P2P_WAIT;
+        return ECH_OP_RECV_WAIT;
     }
 }
 
@@ -224,8 +280,7 @@ ech_status match_check_wait(const sim *s, int node, int at, const open_message *
     const ech_op *awaited = match_op_at(s, klass, at);
     if (wait_of(started->kind) != awaited->kind || started->axis != awaited->axis)
         return match_fault(s, node, at, "its request is another message's");
-    if ((match_item_at(s, klass, o->event)->segment == ECH_SEGMENT_COMMIT) !=
-        (match_item_at(s, klass, at)->segment == ECH_SEGMENT_COMMIT))
+    if (s->klass[klass].event[o->event].is_commit != s->klass[klass].event[at].is_commit)
         return match_fault(s, node, at,
                            "it was started before segment commit, which may be skipped");
     return ECH_OK;

@@ -11,7 +11,12 @@ enum { NONE = -1 };
 
 /** A communication op of a program. */
 typedef struct event {
-    int item, op;
+    const ech_op *op; /**< borrowed */
+    int item;
+    int request;
+    int group_end;    /**< SERIAL: one past the starts that are posted together with it */
+    int micro, chunk; /**< its item's: items are large and far apart */
+    bool is_commit;
 } event;
 
 /** All of a class's program. */
@@ -19,6 +24,10 @@ typedef struct class_events {
     event *event; /**< owned, in program order */
     int n;
     size_t capacity;
+    int limit;   /**< nodes do not pass it: n, or where a round ends */
+    int begin;   /**< first event of rounds */
+    int round;   /**< events of a round */
+    int ends[2]; /**< one past the events of the round before the last, and of the last */
 } class_events;
 
 /** A message that a node has started and not awaited. */
@@ -50,10 +59,19 @@ typedef struct communicator {
     size_t capacity;
 } communicator;
 
+/** Whose messages meet: activations, or gradients, of a sender's chunk go to one of the receiver's. */
+typedef struct chunk_pair {
+    int from, to;
+    bool is_gradient;
+} chunk_pair;
+
 /** Messages from one node to another over an axis; ends without their other end wait in a list. */
 typedef struct channel {
     int64_t sent, received;
-    int first, last; /**< NONE: empty */
+    int first, last;  /**< NONE: empty */
+    chunk_pair *pair; /**< owned */
+    int n_pairs;
+    size_t pair_capacity;
 } channel;
 
 /** One end of a message that waits for the other. */
@@ -81,20 +99,16 @@ typedef struct sim {
     size_t end_capacity;
     int *queue; /**< owned, [nodes.world] nodes to look at again */
     int n_queue;
+    follower *node_before;     /**< owned, as node: with the first class at the end of a round */
+    open_message *open_before; /**< owned, as open: likewise */
+    int64_t *ahead_before;     /**< owned, likewise: of each channel, sent less received; of each
+                                    communicator, begun less complete */
 } sim;
 
 /** Op of event `at` of a class. */
 static inline const ech_op *match_op_at(const sim *s, int klass, int at)
 {
-    const ech_program *p = s->spec->program[klass];
-    const event e = s->klass[klass].event[at];
-    return &p->block[p->item[e.item].block].op[e.op];
-}
-
-/** Item of event `at` of a class. */
-static inline const ech_item *match_item_at(const sim *s, int klass, int at)
-{
-    return &s->spec->program[klass]->item[s->klass[klass].event[at].item];
+    return s->klass[klass].event[at].op;
 }
 
 /** Between two ranks, not of a whole group. */
@@ -117,6 +131,15 @@ const char *match_what(const ech_op *op, char *buf, size_t n);
 ech_status match_fault(const sim *s, int node, int at, const char *why);
 /** Has every node come to its end?  Else who waits for whom. */
 ech_status match_check_finished(const sim *s);
+
+/* match_rounds.c */
+/** Where rounds end among a class's events. */
+ech_status match_find_rounds(sim *s, int klass);
+/** Does the run have rounds: all classes, or none. */
+bool match_has_rounds(const sim *s);
+/** Nothing goes on any more with the first class held at the end of the round before the last (first), or
+ *  of the last: keep what is in flight, or compare it with what was. */
+ech_status match_note_round(sim *s, bool first);
 
 /* match_meet.c: where ranks meet */
 /** Look at a node again. */

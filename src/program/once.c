@@ -1,4 +1,5 @@
 #include "program/once.h"
+#include "base/hash.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -66,6 +67,26 @@ static ech_status check_micros(const ech_program *p, const run *r, int n)
     return ECH_OK;
 }
 
+/* With more rounds there would be as many more: what micro-batches do is done in rounds, those before
+ * them have been done before, those after are done behind them. */
+static ech_status check_rounds(const ech_program *p, const run *r, int n)
+{
+    char where[128];
+    const ech_repeat *o = &p->rounds;
+    const int end = o->first + (o->end - o->first) * o->times;
+    int in_rounds = 0;
+    for (int i = 0; i < n; i++) {
+        in_rounds += r[i].item >= o->first && r[i].item < end;
+        ECH_CHECK(i == 0 || r[i].item > r[i - 1].item, ECH_E_PROOF,
+                  "%s stands before that of the micro-batch before it, but rounds repeat",
+                  ech_item_describe(p, r[i].item, where, sizeof where));
+    }
+    ECH_CHECK(in_rounds == (r[0].micro < 0 ? 0 : o->times * o->step), ECH_E_PROOF,
+              "%s and its like run %d times in %d rounds of %d micro-batches",
+              ech_item_describe(p, r[0].item, where, sizeof where), in_rounds, o->times, o->step);
+    return ECH_OK;
+}
+
 static ech_status check_runs(const ech_program *p, const run *r, int n)
 {
     ECH_TRY(check_unique(p, r, n));
@@ -74,6 +95,8 @@ static ech_status check_runs(const ech_program *p, const run *r, int n)
         while (k < n && cmp_place(&r[i], &r[k]) == 0)
             k++;
         ECH_TRY(check_micros(p, r + i, k - i));
+        if (p->rounds.times)
+            ECH_TRY(check_rounds(p, r + i, k - i));
         i = k;
     }
     return ECH_OK;
@@ -150,15 +173,34 @@ static ech_status check_binding(const ech_program *p, const key *k, ech_region r
     return ECH_OK;
 }
 
+/* The rows of a micro-batch stand at its number times their bytes: on every class the same ones. */
+static ech_status check_rows(const ech_program *p)
+{
+    char where[128];
+    for (int i = 0; i < p->n_items; i++) {
+        const ech_item *it = &p->item[i];
+        const ech_view *v = &it->bind[ECH_REGION_DATA];
+        const size_t bytes = p->block[it->block].region_bytes[ECH_REGION_DATA];
+        if (it->micro < 0 || !bytes || !p->slot[v->slot].is_state)
+            continue;
+        ECH_CHECK(v->offset == (size_t)it->micro * bytes, ECH_E_PROOF,
+                  "%s is bound to data at %zu: the rows of its micro-batch are at %zu",
+                  ech_item_describe(p, i, where, sizeof where), v->offset,
+                  (size_t)it->micro * bytes);
+    }
+    return ECH_OK;
+}
+
 /* All blocks of a layer see the same parameters, gradients and moments and no other layer's; all
- * blocks of a micro-batch the same rows of the batch and no other's. */
+ * blocks of a micro-batch its rows of the batch. */
 static ech_status check_bindings(const ech_program *p)
 {
     static const ech_region of_layer[] = {
-        ECH_REGION_PARAM,  ECH_REGION_PARAM_SUMMED,  ECH_REGION_PARAM_WHOLE,
-        ECH_REGION_GRAD,   ECH_REGION_GRAD_SUMMED,   ECH_REGION_GRAD_WHOLE,
-        ECH_REGION_MOMENT, ECH_REGION_MOMENT_SUMMED, ECH_REGION_MOMENT_WHOLE,
-        ECH_REGION_MASTER, ECH_REGION_CACHE};
+        ECH_REGION_PARAM,      ECH_REGION_PARAM_SUMMED,  ECH_REGION_PARAM_WHOLE,
+        ECH_REGION_GRAD,       ECH_REGION_GRAD_SUMMED,   ECH_REGION_GRAD_WHOLE,
+        ECH_REGION_PARAM_TIED, ECH_REGION_GRAD_TIED,     ECH_REGION_MOMENT_TIED,
+        ECH_REGION_MOMENT,     ECH_REGION_MOMENT_SUMMED, ECH_REGION_MOMENT_WHOLE,
+        ECH_REGION_MASTER,     ECH_REGION_CACHE};
     key layer = {"layer", offsetof(ech_item, layer), 0};
     const key micro = {"micro-batch", offsetof(ech_item, micro), p->micro_batches};
     binding *first;
@@ -166,6 +208,8 @@ static ech_status check_bindings(const ech_program *p)
         layer.n = p->item[i].layer >= layer.n ? p->item[i].layer + 1 : layer.n;
     ECH_TRY(ech_calloc((size_t)(layer.n > micro.n ? layer.n : micro.n), sizeof *first, &first));
     ech_status st = check_binding(p, &micro, ECH_REGION_DATA, first);
+    if (st >= 0)
+        st = check_rows(p);
     for (size_t r = 0; r < sizeof of_layer / sizeof of_layer[0] && st >= 0; r++)
         st = check_binding(p, &layer, of_layer[r], first);
     free(first);
@@ -212,15 +256,57 @@ static bool accumulates(const ech_op *op)
     return false;
 }
 
+/* An op by what it does to which bytes: ops that are the same have the same hash. */
+typedef struct hashed {
+    uint64_t hash;
+    int op;
+} hashed;
+
+static uint64_t hash_of(const ech_op *op)
+{
+    uint64_t h = ech_hash64(op->real, sizeof op->real);
+    for (int i = 0; i < op->n_args; i++) {
+        const ech_operand *a = &op->arg[i];
+        const uint64_t words[4] = {h, ((uint64_t)a->region << 32) + (uint64_t)a->context, a->offset,
+                                   ((uint64_t)op->kind << 32) + (uint64_t)op->axis};
+        h = ech_hash64(words, sizeof words);
+    }
+    return h;
+}
+
+static int cmp_hashed(const void *a, const void *b)
+{
+    const hashed *x = a;
+    const hashed *y = b;
+    if (x->hash != y->hash)
+        return x->hash < y->hash ? -1 : 1;
+    return x->op < y->op ? -1 : x->op > y->op;
+}
+
+/* Of the first op of each hash to those behind it. */
+static ech_status check_hashed(const ech_block *b, const hashed *h, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n && h[j].hash == h[i].hash; j++)
+            ECH_CHECK(!is_same_op(&b->op[h[i].op], &b->op[h[j].op]), ECH_E_PROOF,
+                      "block '%s': op %d (%s) is op %d once more", b->name, h[j].op,
+                      ech_op_name(b->op[h[j].op].kind), h[i].op);
+    return ECH_OK;
+}
+
 /* No op of a block changes the same bytes from the same bytes twice. */
 static ech_status check_ops(const ech_block *b)
 {
+    hashed *h;
+    int n = 0;
+    ECH_TRY(ech_calloc((size_t)b->n_ops + 1, sizeof *h, &h));
     for (int k = 0; k < b->n_ops; k++)
-        for (int l = k + 1; l < b->n_ops && accumulates(&b->op[k]); l++)
-            ECH_CHECK(!is_same_op(&b->op[k], &b->op[l]), ECH_E_PROOF,
-                      "block '%s': op %d (%s) is op %d once more", b->name, l,
-                      ech_op_name(b->op[l].kind), k);
-    return ECH_OK;
+        if (accumulates(&b->op[k]))
+            h[n++] = (hashed){hash_of(&b->op[k]), k};
+    qsort(h, (size_t)n, sizeof *h, cmp_hashed);
+    const ech_status st = check_hashed(b, h, n);
+    free(h);
+    return st;
 }
 
 ech_status ech_once_check(const ech_program *p)

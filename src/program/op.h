@@ -19,16 +19,19 @@
     X(ECH_REGION_NONE, "none")   /**< an optional argument left out */                             \
     X(ECH_REGION_PARAM, "param") /**< the parts of a unit, layout/shard.h: cut over tp, */         \
     X(ECH_REGION_PARAM_SUMMED, "param_summed") /**< whole, its gradient a partial sum, */          \
-    X(ECH_REGION_PARAM_WHOLE, "param_whole")   /**< whole, and so its gradient; alike below */     \
+    X(ECH_REGION_PARAM_WHOLE, "param_whole")   /**< whole, and so its gradient; */                 \
+    X(ECH_REGION_PARAM_TIED, "param_tied")     /**< held by two stages; parts are alike below */   \
     X(ECH_REGION_GRAD, "grad")                                                                     \
     X(ECH_REGION_GRAD_SUMMED, "grad_summed")                                                       \
     X(ECH_REGION_GRAD_WHOLE, "grad_whole")                                                         \
+    X(ECH_REGION_GRAD_TIED, "grad_tied")                                                           \
     X(ECH_REGION_TIED, "tied")           /**< the token table, borrowed by the head */             \
     X(ECH_REGION_TIED_GRAD, "tied_grad") /**< its gradient */                                      \
     X(ECH_REGION_MASTER, "master")                                                                 \
     X(ECH_REGION_MOMENT, "moment") /**< of a part: m, then v */                                    \
     X(ECH_REGION_MOMENT_SUMMED, "moment_summed")                                                   \
     X(ECH_REGION_MOMENT_WHOLE, "moment_whole")                                                     \
+    X(ECH_REGION_MOMENT_TIED, "moment_tied")                                                       \
     X(ECH_REGION_SHARD, "shard") /**< a part's flat range: of a gradient, of parameters */         \
     X(ECH_REGION_SAVED_FB, "saved_fb")                                                             \
     X(ECH_REGION_SAVED_FW, "saved_fw")                                                             \
@@ -87,10 +90,14 @@ typedef enum ech_cell_reader {
     /** LOSS_LOCAL and STOP_LOCAL over dp */                                                       \
     X(ECH_CELL_LOSS_DP, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                    \
     X(ECH_CELL_STOP_DP, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                    \
+    /** LOSS_LOCAL over dp and hsdp */                                                             \
+    X(ECH_CELL_LOSS_DATA, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                  \
     /** LOSS_LOCAL over all ranks */                                                               \
     X(ECH_CELL_LOSS, "f64", ECH_CELL_BY_OP, ECH_CELL_READ)                                         \
     /** STOP_LOCAL over dp and hsdp */                                                             \
     X(ECH_CELL_STOP_DATA, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                  \
+    /** STOP_LOCAL over dp, hsdp and tp */                                                         \
+    X(ECH_CELL_STOP_STAGE, "f64", ECH_CELL_BY_OP, ECH_CELL_UNREAD)                                 \
     /** STOP_LOCAL over all ranks */                                                               \
     X(ECH_CELL_STOP, "f64", ECH_CELL_BY_OP, ECH_CELL_READ)                                         \
     /** squared norm of the gradient */                                                            \
@@ -202,7 +209,8 @@ typedef struct ech_operand {
     X(ECH_OP_SUM_SMALL_WAIT, "sum_small_wait")                                                     \
     X(ECH_OP_SEND_START, "send_start")                                                             \
     X(ECH_OP_RECV_START, "recv_start")                                                             \
-    X(ECH_OP_P2P_WAIT, "p2p_wait")
+    X(ECH_OP_SEND_WAIT, "send_wait")                                                               \
+    X(ECH_OP_RECV_WAIT, "recv_wait")
 
 typedef enum ech_op_kind {
 #define ECH_OP_ENUM(name, text) name,

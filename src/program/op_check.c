@@ -156,7 +156,7 @@ static ech_status fault(const rule *r, int arg, const char *why)
 
 static bool is_param(const ech_operand *a)
 {
-    return (a->region >= ECH_REGION_PARAM && a->region <= ECH_REGION_PARAM_WHOLE) ||
+    return (a->region >= ECH_REGION_PARAM && a->region <= ECH_REGION_PARAM_TIED) ||
            a->region == ECH_REGION_TIED;
 }
 
@@ -190,7 +190,7 @@ static ech_status note_input(rule *r, int i)
     case ECH_PLACE_INVARIANT:
         return ECH_OK;
     case ECH_PLACE_PARTIAL_MAX:
-    case ECH_PLACE_UNRELATED:
+    case ECH_PLACE_UNRELATED: /* check_unrelated's */
         return fault(r, i, "no op computes with such a value");
     }
     return ECH_OK;
@@ -239,13 +239,20 @@ static bool is_summed_over_heads(const rule *r, int i)
            ech_sig_dim(&r->sig->arg[i], &r->op->arg[i], 'g') < 0;
 }
 
+/* Of the token table that two stages hold each has a gradient from its own use of it: a summand. */
+static bool is_tied_gradient(const rule *r, const ech_operand *a)
+{
+    return r->axis == ECH_AXIS_TIED && a->region == ECH_REGION_GRAD_TIED;
+}
+
 /* Placement that the rule gives output i. */
 static ech_status derive(const rule *r, int i, ech_place *out)
 {
     const ech_sig_arg *s = &r->sig->arg[i];
     const ech_operand *a = &r->op->arg[i];
     const char *dealt = ech_op_row_get(r->op->kind)->dealt;
-    bool summed = (r->has_partial && !is_summed_over_heads(r, i)) || is_shared_read(r);
+    bool summed = (r->has_partial && !is_summed_over_heads(r, i)) || is_shared_read(r) ||
+                  is_tied_gradient(r, a);
     *out = ech_place_of(r->has_replicated ? ECH_PLACE_REPLICATED : ECH_PLACE_INVARIANT);
     for (int l = 0; l < N_LABELS; l++) {
         if (!r->is_sharded[l])
@@ -283,6 +290,14 @@ static bool is_picked(const rule *r, int i, ech_place declared, ech_place derive
            (derived.kind == ECH_PLACE_INVARIANT || derived.kind == ECH_PLACE_REPLICATED);
 }
 
+/* The gradient of a table that two stages hold is whole over them and measured by one of them: its
+ * squares are that stage's own, as the others that they are added to (types.h: not by both). */
+static bool is_measured_once(const rule *r, ech_place declared, ech_place derived)
+{
+    return r->op->kind == ECH_OP_SUMSQ && r->axis == ECH_AXIS_TIED &&
+           declared.kind == ECH_PLACE_UNRELATED && derived.kind == ECH_PLACE_INVARIANT;
+}
+
 static ech_status check_output(const rule *r, int i)
 {
     ech_place derived;
@@ -301,10 +316,11 @@ static ech_status check_output(const rule *r, int i)
                 derived.kind == ECH_PLACE_PARTIAL
                     ? "added to a partial sum, it would count once per rank"
                     : "its result is no partial sum otherwise: it would count once per rank");
-    ECH_CHECK(fits(declared, derived) || is_picked(r, i, declared, derived), ECH_E_PROOF,
-              "%s: result %d is declared %s over %s, the rule gives %s", ech_op_name(r->op->kind),
-              i, ech_place_format(declared, found, sizeof found), ech_axis_name(r->axis),
-              ech_place_format(derived, wanted, sizeof wanted));
+    ECH_CHECK(fits(declared, derived) || is_picked(r, i, declared, derived) ||
+                  is_measured_once(r, declared, derived),
+              ECH_E_PROOF, "%s: result %d is declared %s over %s, the rule gives %s",
+              ech_op_name(r->op->kind), i, ech_place_format(declared, found, sizeof found),
+              ech_axis_name(r->axis), ech_place_format(derived, wanted, sizeof wanted));
     return ECH_OK;
 }
 
@@ -313,12 +329,51 @@ static bool is_input(const ech_sig_arg *s)
     return s->access == ECH_READ || (s->access == ECH_READ_WRITE && s->is_linear);
 }
 
+/* What goes into an op; of xent_backward that is all, logits too. */
+static bool goes_in(const rule *r, int i)
+{
+    return !is_absent(&r->op->arg[i]) &&
+           (is_input(&r->sig->arg[i]) || r->op->kind == ECH_OP_XENT_BACKWARD);
+}
+
+static bool is_any_unrelated(const rule *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->sig->n; i++)
+        any =
+            any || (goes_in(r, i) && r->op->arg[i].place.over[r->axis].kind == ECH_PLACE_UNRELATED);
+    return any;
+}
+
+/* Where a value is each rank's own, as between pipeline stages, so is all that is made of it.  What
+ * stands beside it is its own too, or whole; shares and summands of a common value are neither. */
+static ech_status check_unrelated(const rule *r)
+{
+    char found[32];
+    for (int i = 0; i < r->sig->n; i++) {
+        const ech_place p = r->op->arg[i].place.over[r->axis];
+        const bool is_whole = p.kind == ECH_PLACE_INVARIANT || p.kind == ECH_PLACE_REPLICATED;
+        if (is_absent(&r->op->arg[i]))
+            continue;
+        if (goes_in(r, i) && !is_whole && p.kind != ECH_PLACE_UNRELATED)
+            return fault(r, i, "another argument is V there, each rank's own");
+        ECH_CHECK(r->sig->arg[i].access == ECH_READ || p.kind == ECH_PLACE_UNRELATED, ECH_E_PROOF,
+                  "%s: result %d is declared %s over %s, the rule gives V: an argument is each "
+                  "rank's own there",
+                  ech_op_name(r->op->kind), i, ech_place_format(p, found, sizeof found),
+                  ech_axis_name(r->axis));
+    }
+    return ECH_OK;
+}
+
 static ech_status check_compute_axis(const ech_op *op, const ech_signature *sig, ech_axis axis)
 {
     rule r = {.op = op, .sig = sig, .axis = axis};
     bool any_sharded = false;
+    if (is_any_unrelated(&r))
+        return check_unrelated(&r);
     for (int i = 0; i < sig->n; i++)
-        if (!is_absent(&op->arg[i]) && (is_input(&sig->arg[i]) || op->kind == ECH_OP_XENT_BACKWARD))
+        if (goes_in(&r, i))
             ECH_TRY(note_input(&r, i));
     for (int l = 0; l < N_LABELS; l++)
         any_sharded = any_sharded || r.is_sharded[l];
@@ -339,7 +394,7 @@ static ech_place_kind kind_over(const ech_op *op, int arg, ech_axis axis)
 }
 
 /* What a collective hands on is what it took, but over its axis, where it makes the change, and over
- * axes within it, where a sum completes what was partial there too. */
+ * axes within it, where a sum completes what was partial, or each rank's own, there too. */
 static ech_status check_handed_on(const ech_op *op, int in, int out)
 {
     char a[32];
@@ -347,8 +402,10 @@ static ech_status check_handed_on(const ech_op *op, int in, int out)
     for (int x = 0; x < ECH_N_AXES; x++) {
         const ech_place was = op->arg[in].place.over[x];
         const ech_place is = op->arg[out].place.over[x];
-        const bool is_completed = x != (int)op->axis && ech_axis_contains(op->axis, (ech_axis)x) &&
-                                  was.kind == ECH_PLACE_PARTIAL && is.kind == ECH_PLACE_INVARIANT;
+        const bool is_completed =
+            x != (int)op->axis && ech_axis_contains(op->axis, (ech_axis)x) &&
+            (was.kind == ECH_PLACE_PARTIAL || was.kind == ECH_PLACE_UNRELATED) &&
+            is.kind == ECH_PLACE_INVARIANT;
         ECH_CHECK(x == (int)op->axis || is_completed || ech_place_is_equal(was, is), ECH_E_PROOF,
                   "%s over %s takes %s over %s and declares %s", ech_op_name(op->kind),
                   ech_axis_name(op->axis), ech_place_format(was, a, sizeof a),
@@ -371,10 +428,13 @@ static ech_status want_kind(const ech_op *op, int arg, ech_place_kind kind, cons
     return ECH_OK;
 }
 
-/* A sum of something that is whole already multiplies it. */
+/* A sum of something that is whole already multiplies it.  What is each rank's own may be its
+ * summand. */
 static ech_status want_partial(const ech_op *op)
 {
     const ech_place_kind k = kind_over(op, 0, op->axis);
+    if (k == ECH_PLACE_UNRELATED)
+        return ECH_OK;
     ECH_CHECK(
         k != ECH_PLACE_INVARIANT && k != ECH_PLACE_REPLICATED, ECH_E_PROOF,
         "%s over %s of a value that is whole there: it would be multiplied by the group's size "
@@ -405,6 +465,11 @@ static ech_status check_comm(const ech_op *op)
         ECH_TRY(want_partial(op));
         ECH_TRY(want_kind(op, 2, ECH_PLACE_INVARIANT, "gives I"));
         return check_handed_on(op, 0, 2);
+    case ECH_OP_SEND_START:
+    case ECH_OP_SEND_WAIT:
+    case ECH_OP_RECV_START:
+    case ECH_OP_RECV_WAIT:
+        return want_kind(op, 0, ECH_PLACE_UNRELATED, "hands on what is each rank's own (V)");
     default:
         return ECH_OK;
     }

@@ -2,9 +2,9 @@
 #include "program/op.h"
 
 /* Regions of parts follow one another (layout/shard.h). */
-_Static_assert(ECH_REGION_PARAM_WHOLE == ECH_REGION_PARAM + 2 &&
-                   ECH_REGION_GRAD_WHOLE == ECH_REGION_GRAD + 2 &&
-                   ECH_REGION_MOMENT_WHOLE == ECH_REGION_MOMENT + 2,
+_Static_assert(ECH_REGION_PARAM_TIED == ECH_REGION_PARAM + 3 &&
+                   ECH_REGION_GRAD_TIED == ECH_REGION_GRAD + 3 &&
+                   ECH_REGION_MOMENT_TIED == ECH_REGION_MOMENT + 3,
                "regions of parts");
 
 static int64_t dim(const ech_op *op, int arg, int d)
@@ -128,7 +128,8 @@ static const ech_op_row rows[ECH_N_OPS] = {
     ROW(ECH_OP_SUM_SMALL_WAIT, "~,>s,>~", "", .types = "aaa", .is_wait = true),
     ROW(ECH_OP_SEND_START, "~", "", .types = "a", .is_start = true),
     ROW(ECH_OP_RECV_START, ">~", "", .types = "a", .is_start = true),
-    ROW(ECH_OP_P2P_WAIT, "=~", "", .types = "a", .is_wait = true),
+    ROW(ECH_OP_SEND_WAIT, "~", "", .types = "a", .is_wait = true),
+    ROW(ECH_OP_RECV_WAIT, ">~", "", .types = "a", .is_wait = true),
 };
 
 static const char *const op_names[] = {

@@ -1,6 +1,7 @@
 #include "program/pack.h"
 #include "base/checked.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ typedef struct entry {
     size_t bytes;
     int first, last;
     int index;
+    int place; /* of a long life: those at one offset have the same */
     size_t offset;
 } entry;
 
@@ -99,6 +101,7 @@ typedef struct packing {
     entry *fixed;
     int n_fixed;
     struct hole *hole; /* room for fixed + n + 1 */
+    size_t *kept;      /* room for n offsets */
     double budget;     /* pairs of buffers that may still be looked at */
 } packing;
 
@@ -156,10 +159,16 @@ static ech_status live_peak(const entry *e, int n, size_t *peak)
     return ECH_OK;
 }
 
-/* Work of one call, and of its rounds, in pairs of buffers looked at. */
+/* Work of one call, in pairs of buffers looked at: so many for each buffer, some tens of times what it
+ * takes to sort them, and never so few that few buffers are not packed well. */
 enum { MOST_ROUNDS = 128 };
-static const double most_work = 3e8;
-static const double most_pairs = 3e7;
+static const double work_each = 4000.0;
+static const double least_work = 4e6;
+
+static double work_for(int n)
+{
+    return n * work_each > least_work ? n * work_each : least_work;
+}
 
 /* Buffers that stick out above `limit` come earlier next time: halfway to the front each.  Returns
  * false where none does. */
@@ -329,6 +338,164 @@ static size_t place_by_birth(const packing *k)
     return arena;
 }
 
+/* --- long lives by size --- */
+
+/* In order of size, then birth: lives of one size take over each other's places, so that no size has
+ * more of them than live at once.  Returns where they end. */
+static size_t place_long(const packing *k, int n)
+{
+    size_t end = 0;
+    int n_places = 0;
+    living v = {.heap = k->placed};
+    qsort(k->e, (size_t)n, sizeof *k->e, cmp_size);
+    for (int i = 0; i < n; i++) {
+        entry *e = &k->e[i];
+        if (i && e->bytes != e[-1].bytes)
+            v.n_heap = 0;
+        if (v.n_heap && v.heap[0].last < e->first) {
+            const entry gone = pop_heap(&v);
+            e->offset = gone.offset;
+            e->place = gone.place;
+        } else {
+            e->offset = end;
+            e->place = n_places++;
+            end += e->bytes;
+        }
+        push_heap(&v, e);
+    }
+    return end;
+}
+
+/* A place that is free is taken. */
+static void take_place(living *v, size_t begin, size_t end)
+{
+    if (begin >= v->top) {
+        if (begin > v->top)
+            v->hole[v->n_holes++] = (hole){v->top, begin};
+        v->top = end;
+        return;
+    }
+    const int at = hole_at(v, end);
+    const hole around = v->hole[at];
+    remove_hole(v, at);
+    if (around.end > end)
+        insert_hole(v, at, (hole){end, around.end});
+    if (around.begin < begin)
+        insert_hole(v, at, (hole){around.begin, begin});
+}
+
+/* Long lives that begin by `last` take their places, and those that end before `first` leave them:
+ * a place is free when nobody has it, holders[place] == 0.  Returns the next that is to begin. */
+static int turn_long(living *v, const packing *k, int next, int n_long, int first, int last)
+{
+    size_t *holders = k->kept;
+    for (; next < n_long && k->e[next].first <= last; next++) {
+        const entry *e = &k->e[next];
+        if (holders[e->place]++ == 0)
+            take_place(v, e->offset, e->offset + e->bytes);
+        push_heap(v, e);
+    }
+    while (v->n_heap && v->heap[0].last < first) {
+        const entry gone = pop_heap(v);
+        if (--holders[gone.place] == 0)
+            free_bytes(v, gone.offset, gone.offset + gone.bytes);
+    }
+    return next;
+}
+
+/* The smallest room for e in what the long lives leave free and the short ones, sorted by offset, do
+ * not have; else after all of them. */
+static size_t hole_beside_long(const living *v, const entry *brief, int n, const entry *e)
+{
+    size_t end = 0; /* of what was seen so far */
+    size_t best = SIZE_MAX;
+    size_t best_bytes = SIZE_MAX;
+    for (int h = 0, s = 0; h <= v->n_holes; h++) {
+        const hole free_here = h < v->n_holes ? v->hole[h] : (hole){v->top, SIZE_MAX};
+        end = free_here.begin > end ? free_here.begin : end;
+        for (bool more = true; more;) {
+            more = s < n && brief[s].offset < free_here.end;
+            const size_t stop = more ? brief[s].offset : free_here.end;
+            const bool open = stop == SIZE_MAX || stop <= end;
+            if (!open && stop - end >= e->bytes && stop - end < best_bytes) {
+                best = end;
+                best_bytes = stop - end;
+            }
+            if (more && brief[s].offset + brief[s].bytes > end)
+                end = brief[s].offset + brief[s].bytes;
+            s += more;
+        }
+    }
+    return best != SIZE_MAX ? best : end;
+}
+
+/* Those that live on at `first`, in their order; returns how many. */
+static int drop_dead(entry *placed, int n, int first)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (placed[i].last >= first)
+            placed[kept++] = placed[i];
+    return kept;
+}
+
+/* In order of birth, beside the long lives that begin before the short one ends.  SIZE_MAX when the
+ * budget ends first. */
+static size_t place_short(packing *k, int n_long)
+{
+    size_t arena = 0;
+    int n_living = 0;
+    int next = 0; /* of the long ones */
+    living v = {.hole = k->hole, .heap = k->fixed};
+    memset(k->kept, 0, (size_t)k->n * sizeof *k->kept);
+    qsort(k->e, (size_t)n_long, sizeof *k->e, cmp_first);
+    qsort(k->e + n_long, (size_t)(k->n - n_long), sizeof *k->e, cmp_first);
+    for (int i = n_long; i < k->n; i++) {
+        entry *e = &k->e[i];
+        e->offset = 0;
+        if (!e->bytes)
+            continue;
+        next = turn_long(&v, k, next, n_long, e->first, e->last);
+        n_living = drop_dead(k->placed, n_living, e->first);
+        k->budget -= n_living + v.n_holes + 1;
+        if (k->budget < 0.0)
+            return SIZE_MAX;
+        e->offset = hole_beside_long(&v, k->placed, n_living, e);
+        insert_sorted(k->placed, n_living++, e);
+        arena = e->offset + e->bytes > arena ? e->offset + e->bytes : arena;
+    }
+    return arena;
+}
+
+/* Lives of at least `span` items come first; returns how many there are. */
+static int part_long(const packing *k, int span)
+{
+    int n = 0;
+    int rest = 0;
+    for (int i = 0; i < k->n; i++)
+        if (k->e[i].bytes && k->e[i].last - k->e[i].first >= span)
+            k->e[n++] = k->e[i];
+        else
+            k->placed[rest++] = k->e[i];
+    memcpy(k->e + n, k->placed, (size_t)rest * sizeof *k->e);
+    return n;
+}
+
+/* Pipelines keep many sets of a few sizes over many micro-batches, and between them what lives for a
+ * few items: what is long is tried in powers of two. */
+static size_t search_long(packing *k, size_t limit, ech_pack_item *item)
+{
+    size_t best = SIZE_MAX;
+    int n_long = k->n;
+    for (int span = 8; n_long && best > limit && k->budget > 0.0 && span < INT_MAX / 2; span *= 2) {
+        n_long = part_long(k, span);
+        const size_t end = place_long(k, n_long);
+        const size_t top = place_short(k, n_long);
+        keep_best(k->e, k->n, end > top ? end : top, item, &best);
+    }
+    return best;
+}
+
 /* May another order be tried: there is work left for its pairs of buffers. */
 static bool afford(packing *k)
 {
@@ -338,6 +505,8 @@ static bool afford(packing *k)
     k->budget -= pairs;
     return true;
 }
+
+/* --- other orders --- */
 
 /* By birth, then four plain orders, then each of them followed by rounds that put first what did not
  * fit under `limit`; as far as that is needed. */
@@ -390,12 +559,13 @@ static int run_length(const entry *e, int n)
 
 static int rounds_of(const entry *e, int n)
 {
+    const double most = work_for(n) / 8.0; /* four orders, and half of it */
     double pairs = 0.0;
     for (int i = 0, run; i < n; i += run) {
         run = run_length(e + i, n - i);
         pairs += (double)run * run;
     }
-    return most_pairs / pairs < MOST_ROUNDS ? (int)(most_pairs / pairs) : MOST_ROUNDS;
+    return most / pairs < MOST_ROUNDS ? (int)(most / pairs) : MOST_ROUNDS;
 }
 
 static int cmp_offset(const void *a, const void *b)
@@ -422,9 +592,11 @@ static int keep_living(const packing *k, int time, const ech_pack_item *item)
 }
 
 /* No run has to lie lower than the peak, nor than the highest before it. */
-static size_t pack_runs(packing *k, entry *e, int n, size_t peak, ech_pack_item *item)
+static size_t pack_runs(packing *k, size_t peak, ech_pack_item *item)
 {
     size_t arena = 0;
+    entry *e = k->e;
+    const int n = k->n;
     qsort(e, (size_t)n, sizeof *e, cmp_first);
     const int rounds = rounds_of(e, n);
     for (int i = 0; i < n; i += k->n) {
@@ -439,10 +611,29 @@ static size_t pack_runs(packing *k, entry *e, int n, size_t peak, ech_pack_item 
     return arena;
 }
 
+/* Long lives by size; where that loses something, of many lives more than half a percent, runs of
+ * lives one after the other. */
+static size_t pack(packing *k, size_t peak, ech_pack_item *item)
+{
+    const entry *e = k->e;
+    const int n = k->n;
+    const size_t enough = n > MOST_RUN ? peak + peak / 200 : peak;
+    const size_t by_span = search_long(k, enough, item);
+    k->budget = work_for(n); /* as much again */
+    if (by_span <= enough)
+        return by_span;
+    for (int i = 0; i < n; i++) /* to come back to */
+        k->kept[e[i].index] = item[e[i].index].offset;
+    const size_t by_run = pack_runs(k, peak, item);
+    for (int i = 0; i < n && by_span < by_run; i++)
+        item[i].offset = k->kept[i];
+    return by_span < by_run ? by_span : by_run;
+}
+
 ech_status ech_pack(ech_pack_item *item, int n, size_t align, size_t *arena, size_t *peak)
 {
     entry *e = NULL;
-    packing k = {.budget = most_work};
+    packing k = {.budget = work_for(n), .n = n};
     ech_status st;
     *arena = 0;
     *peak = 0;
@@ -452,15 +643,18 @@ ech_status ech_pack(ech_pack_item *item, int n, size_t align, size_t *arena, siz
     ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.placed, &k.placed), done);
     ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.fixed, &k.fixed), done);
     ECH_TRY_GOTO(st, ech_calloc((size_t)n + 1, sizeof *k.hole, &k.hole), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)n, sizeof *k.kept, &k.kept), done);
     for (int i = 0; i < n; i++)
-        e[i] = (entry){ech_align_up(item[i].bytes, align), item[i].first, item[i].last, i, 0};
+        e[i] = (entry){ech_align_up(item[i].bytes, align), item[i].first, item[i].last, i, 0, 0};
     ECH_TRY_GOTO(st, live_peak(e, n, peak), done);
-    *arena = pack_runs(&k, e, n, *peak, item);
+    k.e = e;
+    *arena = pack(&k, *peak, item);
     st = ECH_OK;
 done:
     free(e);
     free(k.placed);
     free(k.fixed);
     free(k.hole);
+    free(k.kept);
     return st;
 }

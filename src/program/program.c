@@ -93,26 +93,31 @@ ech_item ech_item_make(int block, ech_segment segment)
     return it;
 }
 
-ech_status ech_program_add_item(ech_program *p, const ech_item *item)
+/* A region that the last item's block uses is bound to a view that has room for it. */
+static ech_status check_bound(const ech_program *p, ech_region r)
 {
     char where[128];
+    const ech_item *it = &p->item[p->n_items];
+    const ech_view v = it->bind[r];
+    const size_t bytes = p->block[it->block].region_bytes[r];
+    ECH_CHECK(v.slot >= 0 && v.slot < p->n_slots, ECH_E_PROOF, "%s: region %s is not bound",
+              ech_item_describe(p, p->n_items, where, sizeof where), ech_region_name(r));
+    ECH_CHECK(v.offset <= p->slot[v.slot].bytes && bytes <= p->slot[v.slot].bytes - v.offset,
+              ECH_E_PROOF, "%s: region %s needs %zu bytes, slot '%s' has %zu at offset %zu",
+              ech_item_describe(p, p->n_items, where, sizeof where), ech_region_name(r), bytes,
+              p->slot[v.slot].name, p->slot[v.slot].bytes, v.offset);
+    return ECH_OK;
+}
+
+ech_status ech_program_add_item(ech_program *p, const ech_item *item)
+{
     ECH_ASSERT(item->block >= 0 && item->block < p->n_blocks);
     ECH_TRY(ech_grow(&p->item, (size_t)p->n_items, &p->item_capacity, sizeof *p->item));
     p->item[p->n_items] = *item;
     const ech_block *b = &p->block[item->block];
-    for (int r = 0; r < ECH_N_REGIONS; r++) {
-        const ech_view v = item->bind[r];
-        if (!b->region_bytes[r])
-            continue;
-        (void)ech_item_describe(p, p->n_items, where, sizeof where);
-        ECH_CHECK(v.slot >= 0 && v.slot < p->n_slots, ECH_E_PROOF, "%s: region %s is not bound",
-                  where, ech_region_name((ech_region)r));
-        ECH_CHECK(v.offset <= p->slot[v.slot].bytes &&
-                      b->region_bytes[r] <= p->slot[v.slot].bytes - v.offset,
-                  ECH_E_PROOF, "%s: region %s needs %zu bytes, slot '%s' has %zu at offset %zu",
-                  where, ech_region_name((ech_region)r), b->region_bytes[r], p->slot[v.slot].name,
-                  p->slot[v.slot].bytes, v.offset);
-    }
+    for (int r = 0; r < ECH_N_REGIONS; r++)
+        if (b->region_bytes[r])
+            ECH_TRY(check_bound(p, (ech_region)r));
     for (int k = 0; k < b->n_ops && item->request >= 0; k++)
         if (item->request + b->op[k].request >= p->n_requests)
             p->n_requests = item->request + b->op[k].request + 1;

@@ -77,10 +77,14 @@ typedef struct ech_slot {
     bool is_state;    /**< outlives the step */
     bool is_constant; /**< state that no step changes (rotary tables) */
     bool is_scratch;  /**< state whose contents a step may not rely on at its start */
+    bool is_copy;     /**< state that ranks of another class hold too: they measure its gradient */
     size_t bytes;
     ech_placement place; /**< of state slots at the start of a step */
     size_t offset;       /**< in the space's arena, set by ech_program_place */
     int first, last;     /**< transient: first and last item that touches it (set with offset) */
+    size_t micro_bytes;  /**< dealt out by micro-batches: bytes of each; 0: it is not */
+    int ring; /**< elements of micro_bytes that micro-batches take in turn, m the one of m mod ring;
+                   0: each has its own */
 } ech_slot;
 
 /** A place in a slot; slot < 0: unbound. */
@@ -99,6 +103,13 @@ typedef struct ech_item {
     int request; /**< its ops' requests begin here: they link a start with its wait; -1: none */
     ech_view bind[ECH_N_REGIONS];
 } ech_item;
+
+/** Items that are run over and over: each time as the time before, `step` micro-batches on. */
+typedef struct ech_repeat {
+    int first, end; /**< the items of one round */
+    int times;      /**< 0: nothing is repeated */
+    int step;       /**< micro-batches from round to round */
+} ech_repeat;
 
 /** Typed states of the run at a program's border; programs chain only where they match. */
 #define ECH_BORDER_LIST(X)                                                                         \
@@ -127,6 +138,11 @@ typedef struct ech_program {
     int n_items;
     size_t item_capacity;
     int n_requests;
+    ech_repeat
+        repeat; /**< of a rolled program (program/repeat.h): where its views are of slots dealt
+                            out by micro-batches, they are relative to the item's own element */
+    ech_repeat rounds; /**< of one that was unrolled: the first of `times` rounds, which follow each
+                            other in the list of items */
     int micro_batches;
     int64_t rows_per_micro; /**< sequences in a micro-batch */
     ech_border before, after;
@@ -169,6 +185,10 @@ ech_item ech_item_make(int block, ech_segment segment);
  *  and set offsets, sizes and peaks.
  *  @return ECH_OK | ECH_E_NOMEM | ECH_E_INFEASIBLE over a cap (0: no cap) */
 ECH_MUST_USE ech_status ech_program_place(ech_program *p, const size_t cap_bytes[ECH_N_SPACES]);
+
+/** Lay out state slots anew where their sizes have changed, transient ones keep their places above
+ *  them; and find lives. */
+void ech_program_settle(ech_program *p);
 
 /* --- reading --- */
 
@@ -221,6 +241,9 @@ ECH_MUST_USE ech_status ech_program_memory(const ech_program *p, ech_space space
 
 /** Predicted traffic that a rank sends in one run of the program, by axis. */
 void ech_program_traffic(const ech_program *p, int rank, ech_traffic out[ECH_N_AXES]);
+
+/** Items and ops of one run: those of rounds as often as they are run. */
+void ech_program_count(const ech_program *p, int64_t *items, int64_t *ops);
 
 /** FLOPs of one run at the bounds. */
 double ech_program_flops(const ech_program *p);

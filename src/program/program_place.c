@@ -6,6 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What goes from round to round lives through all of them. */
+static void keep_through_rounds(ech_slot *s, const ech_repeat *r)
+{
+    if (!s->ring || s->first >= r->end || s->last < r->first)
+        return;
+    s->first = s->first < r->first ? s->first : r->first;
+    s->last = s->last >= r->end ? s->last : r->end - 1;
+}
+
 /* First and last item that touches each transient slot, in program order. */
 static void find_lifetimes(ech_program *p)
 {
@@ -20,6 +29,8 @@ static void find_lifetimes(ech_program *p)
                 p->slot[s].first = i;
             p->slot[s].last = i;
         }
+    for (int s = p->n_state; s < p->n_slots && p->repeat.times; s++)
+        keep_through_rounds(&p->slot[s], &p->repeat);
 }
 
 static void place_state(ech_program *p)
@@ -139,6 +150,24 @@ ech_status ech_program_place(ech_program *p, const size_t cap_bytes[ECH_N_SPACES
     return ECH_OK;
 }
 
+void ech_program_settle(ech_program *p)
+{
+    size_t before[ECH_N_SPACES];
+    memcpy(before, p->state_bytes, sizeof before);
+    memset(p->state_bytes, 0, sizeof p->state_bytes);
+    find_lifetimes(p);
+    place_state(p);
+    for (int s = p->n_state; s < p->n_slots; s++)
+        p->slot[s].offset += p->state_bytes[p->slot[s].space] - before[p->slot[s].space];
+}
+
+/* How often an item is run. */
+static int times_of(const ech_program *p, int item)
+{
+    const bool repeats = p->repeat.times && item >= p->repeat.first && item < p->repeat.end;
+    return repeats ? p->repeat.times : 1;
+}
+
 void ech_program_traffic(const ech_program *p, int rank, ech_traffic out[ECH_N_AXES])
 {
     int64_t coord[ECH_N_AXES];
@@ -150,11 +179,22 @@ void ech_program_traffic(const ech_program *p, int rank, ech_traffic out[ECH_N_A
             const ech_op *op = &b->op[k];
             if (!ech_op_row_get(op->kind)->is_start)
                 continue;
-            const ech_traffic t =
-                ech_op_traffic(op, p->layout.degree[op->axis], (int)coord[op->axis]);
-            out[op->axis].payload_bytes += t.payload_bytes;
-            out[op->axis].wire_bytes += t.wire_bytes;
+            const int size = ech_layout_group_size(&p->layout, rank, op->axis);
+            const ech_traffic t = ech_op_traffic(op, size, (int)coord[op->axis]);
+            out[op->axis].payload_bytes += t.payload_bytes * times_of(p, i);
+            out[op->axis].wire_bytes += t.wire_bytes * times_of(p, i);
         }
+    }
+}
+
+void ech_program_count(const ech_program *p, int64_t *items, int64_t *ops)
+{
+    *items = *ops = 0;
+    for (int i = 0; i < p->n_items; i++) {
+        const bool is_round = p->repeat.times && i >= p->repeat.first && i < p->repeat.end;
+        const int64_t times = is_round ? p->repeat.times : 1;
+        *items += times;
+        *ops += times * p->block[p->item[i].block].n_ops;
     }
 }
 
@@ -165,7 +205,7 @@ double ech_program_flops(const ech_program *p)
         const ech_block *b = &p->block[p->item[i].block];
         for (int k = 0; k < b->n_ops; k++) {
             const ech_op_row *row = ech_op_row_get(b->op[k].kind);
-            total += row->flops ? row->flops(&b->op[k]) : 0.0;
+            total += row->flops ? row->flops(&b->op[k]) * times_of(p, i) : 0.0;
         }
     }
     return total;

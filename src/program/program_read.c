@@ -166,6 +166,17 @@ static ech_status check_world(const ech_reader *r, const ech_layout *l)
                                : ech_read_fault(r, "degrees", "do not multiply to the world");
 }
 
+/* Pipeline ranks; that the degree over tied is theirs is match's to judge. */
+static ech_status read_tied(const ech_reader *r, const ech_node *n, ech_layout *l)
+{
+    int64_t tied[2] = {0, 0};
+    if (n)
+        ECH_TRY(ech_read_pair(r, n, "tied", 0, l->degree[ECH_AXIS_PP] - 1, tied));
+    l->tied[0] = (int)tied[0];
+    l->tied[1] = (int)tied[1];
+    return ECH_OK;
+}
+
 static ech_status read_layout(ech_reader *r, const ech_node *n, ech_layout *l)
 {
     int axis = 0;
@@ -176,7 +187,7 @@ static ech_status read_layout(ech_reader *r, const ech_node *n, ech_layout *l)
     *l = (ech_layout){0};
     for (int a = 0; a < ECH_N_AXES; a++)
         l->degree[a] = 1;
-    ECH_TRY(ECH_READ_KEYS(r, n, "order", "degrees", "nested", "node_ranks", "trees"));
+    ECH_TRY(ECH_READ_KEYS(r, n, "order", "tied", "degrees", "nested", "node_ranks", "trees"));
     ECH_TRY(ech_read_want_list(r, order, "order", ECH_MESH_AXES));
     for (const ech_node *x = order->child; x; x = x->next) {
         ECH_TRY(ech_read_name(r, x, "order", axis_names, ECH_N_AXES, &axis));
@@ -184,6 +195,7 @@ static ech_status read_layout(ech_reader *r, const ech_node *n, ech_layout *l)
     }
     ECH_TRY(read_degrees(r, ech_node_find(n, "degrees"), l));
     ECH_TRY(check_world(r, l));
+    ECH_TRY(read_tied(r, ech_node_find(n, "tied"), l));
     ECH_TRY(ech_read_bool(r, n, "nested", &l->is_nested));
     ECH_TRY(ech_read_int_or(r, n, "node_ranks", 0, l->world, &node));
     l->node_ranks = (int)node;
@@ -213,6 +225,22 @@ static ech_status read_life(const ech_reader *r, const ech_node *n, ech_slot *s)
     return ECH_OK;
 }
 
+/* Bytes of a micro-batch, and how many micro-batches take turns; a ring is whole. */
+static ech_status read_element(const ech_reader *r, const ech_node *n, ech_slot *s)
+{
+    int64_t x[2];
+    const ech_node *pair = ech_node_find(n, "element");
+    if (!pair)
+        return ECH_OK;
+    ECH_TRY(ech_read_pair(r, pair, "element", 0, (int64_t)s->bytes, x));
+    if (x[0] == 0 || x[1] > MOST_COUNT || (x[1] > 0 && (int64_t)s->bytes % x[0]) ||
+        (x[1] > 0 && (int64_t)s->bytes / x[0] != x[1]))
+        return ech_read_fault(r, "element", "is no part of the slot");
+    s->micro_bytes = (size_t)x[0];
+    s->ring = (int)x[1];
+    return ECH_OK;
+}
+
 static ech_status read_slot(ech_reader *r, const ech_node *n)
 {
     int64_t bytes = 0;
@@ -221,8 +249,8 @@ static ech_status read_slot(ech_reader *r, const ech_node *n)
     int klass = 0;
     int id;
     ech_slot s = {0};
-    ECH_TRY(ECH_READ_KEYS(r, n, "name", "space", "class", "state", "constant", "scratch", "bytes",
-                          "offset", "life", "place"));
+    ECH_TRY(ECH_READ_KEYS(r, n, "name", "space", "class", "state", "constant", "scratch", "copy",
+                          "bytes", "offset", "life", "element", "place"));
     ECH_TRY(ech_read_text(r, n, "name", s.name, sizeof s.name));
     ECH_TRY(
         ech_read_name(r, ech_node_find(n, "space"), "space", space_names, ECH_N_SPACES, &space));
@@ -231,6 +259,7 @@ static ech_status read_slot(ech_reader *r, const ech_node *n)
     ECH_TRY(ech_read_bool(r, n, "state", &s.is_state));
     ECH_TRY(ech_read_bool(r, n, "constant", &s.is_constant));
     ECH_TRY(ech_read_bool(r, n, "scratch", &s.is_scratch));
+    ECH_TRY(ech_read_bool(r, n, "copy", &s.is_copy));
     ECH_TRY(ech_read_int(r, ech_node_find(n, "bytes"), "bytes", 0, MOST_BYTES, &bytes));
     ECH_TRY(ech_read_int(r, ech_node_find(n, "offset"), "offset", 0, MOST_BYTES, &offset));
     ECH_TRY(read_place(r, n, &s.place));
@@ -238,6 +267,7 @@ static ech_status read_slot(ech_reader *r, const ech_node *n)
     s.klass = (ech_class)klass;
     s.bytes = (size_t)bytes;
     s.offset = (size_t)offset;
+    ECH_TRY(read_element(r, n, &s));
     if (s.is_state && r->p->n_state < r->p->n_slots)
         return ech_read_fault(r, "state", "comes after a transient slot");
     ECH_TRY(ech_program_add_slot(r->p, &s, &id));
@@ -531,6 +561,25 @@ static ech_status read_sizes(const ech_reader *r, const ech_node *root, const ch
     return ECH_OK;
 }
 
+/* Items [first, end), times and step; they run no more micro-batches than there are. */
+static ech_status read_repeat(ech_reader *r, const ech_node *root)
+{
+    int64_t x[4];
+    int n = 0;
+    const ech_node *list = ech_node_find(root, "repeat");
+    if (!list)
+        return ECH_OK;
+    ECH_TRY(ech_read_want_list(r, list, "repeat", 4));
+    for (const ech_node *k = list->child; k; k = k->next)
+        ECH_TRY(ech_read_int(r, k, "repeat", 0, MOST_OPS, &x[n++]));
+    if (x[0] >= x[1] || x[1] > r->n_items || x[2] < 1 || x[3] < 1 ||
+        x[2] * x[3] > r->p->micro_batches)
+        return ech_read_fault(r, "repeat",
+                              "is no repetition of items for the micro-batches of the step");
+    r->p->repeat = (ech_repeat){(int)x[0], (int)x[1], (int)x[2], (int)x[3]};
+    return ECH_OK;
+}
+
 static ech_status read_head(ech_reader *r, const ech_node *root)
 {
     int format = 0;
@@ -541,7 +590,7 @@ static ech_status read_head(ech_reader *r, const ech_node *root)
     ech_layout layout;
     static const char *const formats[] = {ECH_PROGRAM_FORMAT};
     ECH_TRY(ECH_READ_KEYS(r, root, "format", "name", "layout", "micro_batches", "rows_per_micro",
-                          "scalars", "before", "after", "state_bytes", "transient_bytes",
+                          "scalars", "before", "after", "repeat", "state_bytes", "transient_bytes",
                           "peak_live_bytes", "slots", "blocks", "items"));
     ECH_TRY(ech_read_name(r, ech_node_find(root, "format"), "format", formats, 1, &format));
     ECH_TRY(ech_read_text(r, root, "name", name, sizeof name));
@@ -560,6 +609,7 @@ static ech_status read_head(ech_reader *r, const ech_node *root)
     r->p->micro_batches = (int)micros;
     r->p->before = (ech_border)before;
     r->p->after = (ech_border)after;
+    ECH_TRY(read_repeat(r, root));
     ECH_TRY(read_sizes(r, root, "state_bytes", r->p->state_bytes));
     ECH_TRY(read_sizes(r, root, "transient_bytes", r->p->transient_bytes));
     return read_sizes(r, root, "peak_live_bytes", r->p->peak_live_bytes);

@@ -84,7 +84,7 @@ static void write_layout(const ech_layout *l, ech_text *t)
     ech_text_add(t, ",\n \"layout\": {\"order\": [");
     for (int k = 0; k < ECH_MESH_AXES; k++)
         ech_text_add(t, "%s\"%s\"", k ? ", " : "", ech_axis_name(l->order[k]));
-    ech_text_add(t, "], \"degrees\": {");
+    ech_text_add(t, "], \"tied\": [%d, %d], \"degrees\": {", l->tied[0], l->tied[1]);
     for (int a = 0; a < ECH_N_AXES; a++)
         ech_text_add(t, "%s\"%s\": %d", a ? ", " : "", ech_axis_name((ech_axis)a), l->degree[a]);
     ech_text_add(t, "}, \"nested\": %s, \"node_ranks\": %d, \"trees\": {",
@@ -104,11 +104,13 @@ static void write_slot(const ech_slot *s, ech_text *t)
     add_string(t, "name", s->name);
     ech_text_add(t, ", \"space\": \"%s\", \"class\": \"%s\"", ech_space_name(s->space),
                  ech_class_name(s->klass));
-    ech_text_add(t, "%s%s%s", s->is_state ? ", \"state\": true" : "",
+    ech_text_add(t, "%s%s%s%s", s->is_state ? ", \"state\": true" : "",
                  s->is_constant ? ", \"constant\": true" : "",
-                 s->is_scratch ? ", \"scratch\": true" : "");
+                 s->is_scratch ? ", \"scratch\": true" : "", s->is_copy ? ", \"copy\": true" : "");
     ech_text_add(t, ", \"bytes\": %zu, \"offset\": %zu, \"life\": [%d, %d]", s->bytes, s->offset,
                  s->first, s->last);
+    if (s->micro_bytes)
+        ech_text_add(t, ", \"element\": [%zu, %d]", s->micro_bytes, s->ring);
     write_place(&s->place, t);
     ech_text_add(t, "}");
 }
@@ -244,6 +246,9 @@ void ech_program_write(const ech_program *p, ech_text *t)
                  p->micro_batches, p->rows_per_micro, p->scalars);
     ech_text_add(t, ", \"before\": \"%s\", \"after\": \"%s\"", ech_border_name(p->before),
                  ech_border_name(p->after));
+    if (p->repeat.times)
+        ech_text_add(t, ", \"repeat\": [%d, %d, %d, %d]", p->repeat.first, p->repeat.end,
+                     p->repeat.times, p->repeat.step);
     add_sizes(t, "state_bytes", p->state_bytes);
     add_sizes(t, "transient_bytes", p->transient_bytes);
     add_sizes(t, "peak_live_bytes", p->peak_live_bytes);

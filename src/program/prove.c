@@ -5,14 +5,18 @@
 #include "program/lives.h"
 #include "program/match.h"
 #include "program/once.h"
+#include "program/repeat.h"
 #include "program/types.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct prover {
     const ech_prove_spec *spec;
     ech_prove_report *report;
+    const ech_program *const
+        *whole; /* programs as they were given; spec has those with few rounds */
 } prover;
 
 static const struct {
@@ -113,21 +117,10 @@ static ech_status check_order(const ech_program *p, int64_t *looked)
     return ECH_OK;
 }
 
-static ech_status check_cover(const prover *v, const ech_program *p, int64_t *looked)
-{
-    int64_t tensors = 0;
-    int64_t operands = 0;
-    ech_status st = ech_cover_check_plan(v->spec->plan, &p->layout, &tensors);
-    if (st >= 0)
-        st = ech_cover_check_program(p, v->spec->plan, &operands);
-    *looked += tensors + operands;
-    return st;
-}
-
 /* A part that looks at one program at a time. */
 static ech_status prove_class(const prover *v, ech_proof_part part, int klass, int64_t *looked)
 {
-    const ech_program *p = v->spec->program[klass];
+    const ech_program *p = (part == ECH_PROOF_PEAKS ? v->whole : v->spec->program)[klass];
     switch (part) {
     case ECH_PROOF_LIVES:
         *looked += p->n_slots;
@@ -140,8 +133,6 @@ static ech_status prove_class(const prover *v, ech_proof_part part, int klass, i
         return ech_types_check(p);
     case ECH_PROOF_ORDER:
         return check_order(p, looked);
-    case ECH_PROOF_COVER:
-        return check_cover(v, p, looked);
     default:
         return check_peaks(v, p, looked);
     }
@@ -171,29 +162,31 @@ static ech_status prove_match(prover *v, ech_match_how how, int64_t *looked)
     return st;
 }
 
-static const char *left_out(const prover *v, ech_proof_part part)
+static ech_status prove_cover(const prover *v, int64_t *looked)
 {
-    if (part != ECH_PROOF_COVER)
-        return NULL;
-    return !v->spec->plan           ? "no plan of shards was given"
-           : v->spec->n_classes > 1 ? "ranks are of several classes"
-                                    : NULL;
+    const ech_cover_spec spec = {v->spec->program, v->spec->plan, v->spec->n_classes,
+                                 v->spec->class_of};
+    const ech_status st = ech_cover_check_run(&spec, looked);
+    return st < 0 && v->spec->n_classes == 1 && v->report->world > 1
+               ? ech_error_prefix(st, "every rank: ")
+               : st;
 }
 
 static ech_status prove_part(prover *v, ech_proof_part part)
 {
     ech_proof_row *row = &v->report->row[part];
-    const char *why = left_out(v, part);
     const double t0 = ech_clock_s();
     ech_status st = ECH_OK;
-    if (why) {
+    if (part == ECH_PROOF_COVER && !v->spec->plan) {
         row->verdict = ECH_PROOF_LEFT_OUT;
-        (void)snprintf(row->text, sizeof row->text, "%s", why);
+        (void)snprintf(row->text, sizeof row->text, "no plan of shards was given");
         return ECH_OK;
     }
     if (part == ECH_PROOF_MATCH || part == ECH_PROOF_QUEUE)
         st = prove_match(v, part == ECH_PROOF_MATCH ? ECH_MATCH_RENDEZVOUS : ECH_MATCH_SERIAL,
                          &row->looked);
+    else if (part == ECH_PROOF_COVER)
+        st = prove_cover(v, &row->looked);
     else
         st = prove_classes(v, part, &row->looked);
     row->seconds = ech_clock_s() - t0;
@@ -205,12 +198,12 @@ static ech_status prove_part(prover *v, ech_proof_part part)
     return st;
 }
 
-ech_status ech_prove(const ech_prove_spec *spec, ech_prove_report *report)
+static ech_status prove_parts(const ech_prove_spec *spec, const ech_program *const *whole,
+                              ech_prove_report *report)
 {
-    prover v = {spec, report};
+    prover v = {spec, report, whole};
     ech_status first = ECH_OK;
     int part_of_first = 0;
-    *report = (ech_prove_report){.world = spec->program[0]->layout.world};
     for (int part = 0; part < ECH_N_PROOF_PARTS; part++) {
         const ech_status st = prove_part(&v, (ech_proof_part)part);
         if (st == ECH_E_NOMEM)
@@ -224,4 +217,75 @@ ech_status ech_prove(const ech_prove_spec *spec, ech_prove_report *report)
         return ECH_OK;
     return ECH_RAISE(first, "program '%s', proof of %s: %s", spec->program[0]->name,
                      parts[part_of_first].name, report->row[part_of_first].text);
+}
+
+/* --- rounds --- */
+
+/* Programs with few rounds in place of those that repeat many: all of them so many micro-batches
+ * fewer. */
+typedef struct cut_run {
+    ech_program *plain;          /* owned [n] */
+    const ech_program **program; /* owned [n] borrowed */
+    int n;
+} cut_run;
+
+static void cut_fini(cut_run *c)
+{
+    for (int k = 0; c->plain && k < c->n; k++)
+        ech_program_fini(&c->plain[k]);
+    free(c->plain);
+    free((void *)c->program);
+}
+
+enum { STEPS = 12 /* what rounds of one to four micro-batches divide */ };
+
+/* How many micro-batches all programs can do without: whole rounds of each. */
+static ech_status most_fewer(const ech_prove_spec *spec, int *fewer)
+{
+    *fewer = INT_MAX;
+    for (int k = 0; k < spec->n_classes; k++) {
+        const ech_repeat *r = &spec->program[k]->repeat;
+        ECH_CHECK(r->times >= 2 && r->step > 0 && STEPS % r->step == 0, ECH_E_PROOF,
+                  "program '%s' of class %d repeats %d rounds of %d micro-batches, wanted two or "
+                  "more of a number that divides %d, in every class or in none",
+                  spec->program[k]->name, k, r->times, r->step, STEPS);
+        const int most = (r->times - ECH_LEAST_ROUNDS) * r->step;
+        *fewer = most < *fewer ? most : *fewer;
+    }
+    *fewer = *fewer > 0 ? *fewer / STEPS * STEPS : 0;
+    return ECH_OK;
+}
+
+static ech_status cut_programs(const ech_prove_spec *spec, cut_run *c)
+{
+    int fewer;
+    ECH_TRY(most_fewer(spec, &fewer));
+    ECH_TRY(ech_calloc((size_t)c->n, sizeof *c->plain, &c->plain));
+    ECH_TRY(ech_calloc((size_t)c->n, sizeof *c->program, (void *)&c->program));
+    for (int k = 0; k < c->n; k++) {
+        const ech_repeat *r = &spec->program[k]->repeat;
+        ECH_TRY(ech_program_unroll(spec->program[k], r->times - fewer / r->step, &c->plain[k]));
+        c->program[k] = &c->plain[k];
+    }
+    return ECH_OK;
+}
+
+ech_status ech_prove(const ech_prove_spec *spec, ech_prove_report *report)
+{
+    bool repeats = false;
+    ech_prove_spec few = *spec;
+    cut_run c = {.n = spec->n_classes};
+    *report = (ech_prove_report){.world = spec->program[0]->layout.world};
+    for (int k = 0; k < spec->n_classes; k++)
+        repeats = repeats || spec->program[k]->repeat.times;
+    if (!repeats)
+        return prove_parts(spec, spec->program, report);
+    const double t0 = ech_clock_s();
+    ech_status st = cut_programs(spec, &c);
+    few.program = c.program;
+    report->seconds += ech_clock_s() - t0;
+    if (st >= 0)
+        st = prove_parts(&few, spec->program, report);
+    cut_fini(&c);
+    return st;
 }

@@ -62,13 +62,13 @@ typedef struct ech_prove_spec {
     const ech_program *const
         *program; /**< [n_classes] placed programs of a run, one a rank class */
     int n_classes;
-    const int *class_of;            /**< [world]; NULL: all ranks are of class 0 */
-    const ech_shard_plan *plan;     /**< NULL: cover is left out */
+    const int *class_of; /**< [world]; NULL: all ranks are of class 0 */
+    const ech_shard_plan *const
+        *plan;                      /**< [n_classes] what its ranks hold; NULL: cover is left out */
     size_t cap_bytes[ECH_N_SPACES]; /**< 0: no cap */
 } ech_prove_spec;
 
 /** Prove all parts; a part with a fault does not keep the others from being looked at.
- *  Cover is left out where there are several classes.
  *  @param spec    borrowed
  *  @param report  out, on every return but for want of memory
  *  @return ECH_OK

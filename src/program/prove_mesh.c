@@ -37,7 +37,7 @@ static ech_status check_degrees(const ech_layout *l)
                   ech_axis_name((ech_axis)a));
         if (is_mesh_axis((ech_axis)a))
             product = product <= ECH_MAX_WORLD ? product * d : product;
-        else if (a != ECH_AXIS_KV && a != ECH_AXIS_WORLD)
+        else if (a != ECH_AXIS_KV && a != ECH_AXIS_TIED && a != ECH_AXIS_WORLD)
             ECH_CHECK(d == 1, ECH_E_PROOF, "degree %d over %s, which has no groups of its own", d,
                       ech_axis_name((ech_axis)a));
     }
@@ -46,6 +46,19 @@ static ech_status check_degrees(const ech_layout *l)
     ECH_CHECK(l->degree[ECH_AXIS_TP] % l->degree[ECH_AXIS_KV] == 0, ECH_E_PROOF,
               "kv groups of %d ranks do not divide tp = %d", l->degree[ECH_AXIS_KV],
               l->degree[ECH_AXIS_TP]);
+    return ECH_OK;
+}
+
+static ech_status check_tied(const ech_layout *l)
+{
+    const int first = l->tied[0];
+    const int last = l->tied[1];
+    const int ranks = l->degree[ECH_AXIS_PP];
+    ECH_CHECK(first >= 0 && first < ranks && last >= 0 && last < ranks, ECH_E_PROOF,
+              "pipeline ranks %d and %d are tied, there are %d", first, last, ranks);
+    ECH_CHECK(l->degree[ECH_AXIS_TIED] == (first == last ? 1 : 2), ECH_E_PROOF,
+              "degree %d over tied, with pipeline ranks %d and %d", l->degree[ECH_AXIS_TIED], first,
+              last);
     return ECH_OK;
 }
 
@@ -60,6 +73,8 @@ static void set_strides(ech_mesh *m, const ech_layout *l)
     m->degree[ECH_AXIS_WORLD] = stride;
     m->stride[ECH_AXIS_WORLD] = 1;
     m->stride[ECH_AXIS_KV] = m->stride[ECH_AXIS_TP];
+    m->tied = l->tied[0];
+    m->stride[ECH_AXIS_TIED] = (l->tied[1] - l->tied[0]) * m->stride[ECH_AXIS_PP];
 }
 
 ech_status ech_mesh_make(const ech_layout *l, ech_mesh *out)
@@ -67,6 +82,7 @@ ech_status ech_mesh_make(const ech_layout *l, ech_mesh *out)
     ech_mesh m = {0};
     ECH_TRY(check_order(l));
     ECH_TRY(check_degrees(l));
+    ECH_TRY(check_tied(l));
     for (int a = 0; a < ECH_N_AXES; a++)
         m.degree[a] = l->degree[a];
     set_strides(&m, l);
@@ -80,13 +96,32 @@ ech_mesh ech_mesh_part(const ech_mesh *m, const ech_layout *l, const bool varies
     for (int a = 0; a < ECH_N_AXES; a++)
         part.degree[a] = varies[a] ? m->degree[a] : 1;
     part.degree[ECH_AXIS_KV] = varies[ECH_AXIS_TP] ? m->degree[ECH_AXIS_KV] : 1;
+    part.degree[ECH_AXIS_TIED] = varies[ECH_AXIS_PP] ? m->degree[ECH_AXIS_TIED] : 1;
     set_strides(&part, l);
     return part;
 }
 
+/* Steps of a pair's stride from its first to the rank; anything but 0 and 1: it is in no pair. */
+static int tied_steps(const ech_mesh *m, int rank)
+{
+    enum { IN_NONE = -1 };
+    if (m->degree[ECH_AXIS_TIED] == 1)
+        return IN_NONE;
+    const int away = (ech_mesh_coord(m, rank, ECH_AXIS_PP) - m->tied) * m->stride[ECH_AXIS_PP];
+    return away % m->stride[ECH_AXIS_TIED] ? IN_NONE : away / m->stride[ECH_AXIS_TIED];
+}
+
 int ech_mesh_coord(const ech_mesh *m, int rank, ech_axis axis)
 {
+    if (axis == ECH_AXIS_TIED)
+        return tied_steps(m, rank) == 1;
     return m->stride[axis] ? rank / m->stride[axis] % m->degree[axis] : 0;
+}
+
+int ech_mesh_size(const ech_mesh *m, int rank, ech_axis axis)
+{
+    const int steps = axis == ECH_AXIS_TIED ? tied_steps(m, rank) : 0;
+    return steps == 0 || steps == 1 ? m->degree[axis] : 1;
 }
 
 void ech_mesh_coords(const ech_mesh *m, int rank, int64_t coord[ECH_N_AXES])
@@ -180,5 +215,7 @@ void ech_mesh_note_axes(const ech_expr *e, bool varies[ECH_N_AXES])
                 varies[mesh_axes[k]] = true;
         if (e->node[i].value == ECH_AXIS_KV)
             varies[ECH_AXIS_TP] = true;
+        if (e->node[i].value == ECH_AXIS_TIED)
+            varies[ECH_AXIS_PP] = true;
     }
 }

@@ -10,11 +10,13 @@
 
 /** Ranks as numbers of mixed radix: rank = sum of coordinate * stride over the axes of the mesh.
  *  Members of a group are `stride` apart.  Axes that are not of the mesh have groups of one, but
- *  for kv (runs of tp) and world (all). */
+ *  for kv (runs of tp), tied (two ranks of a pp group, the others alone) and world (all). */
 typedef struct ech_mesh {
     int world;
     int degree[ECH_N_AXES];
-    int stride[ECH_N_AXES]; /**< 0 for groups of one that are no axis of the mesh */
+    int stride
+        [ECH_N_AXES]; /**< 0 for groups of one that are no axis of the mesh; tied: of a pair */
+    int tied;         /**< coordinate on pp of a pair's first; TIED's degree 1: none */
 } ech_mesh;
 
 /** Strides from degrees and order.  What it accepts has ranks and coordinates one to one, so that
@@ -22,7 +24,8 @@ typedef struct ech_mesh {
  *  @param l    borrowed
  *  @param out  set on success
  *  @return ECH_OK | ECH_E_PROOF: the order does not name each axis once, the degrees do not
- *          multiply to the world, kv does not divide tp, an axis without groups has a degree */
+ *          multiply to the world, kv does not divide tp, tied names no two pipeline ranks, an axis
+ *          without groups has a degree */
 ECH_MUST_USE ech_status ech_mesh_make(const ech_layout *l, ech_mesh *out);
 
 /** The part of a mesh where only these axes vary: its ranks are those whose other coordinates are
@@ -35,7 +38,10 @@ int ech_mesh_coord(const ech_mesh *m, int rank, ech_axis axis);
 /** All of them. */
 void ech_mesh_coords(const ech_mesh *m, int rank, int64_t coord[ECH_N_AXES]);
 
-/** The rank that differs from `rank` in this coordinate alone. */
+/** Ranks of a rank's group: the degree, but 1 over tied outside the pairs. */
+int ech_mesh_size(const ech_mesh *m, int rank, ech_axis axis);
+
+/** The rank that differs from `rank` in this coordinate alone.  index < ech_mesh_size. */
 int ech_mesh_member(const ech_mesh *m, int rank, ech_axis axis, int index);
 
 /** "rank 5 (tp 1, dp 2)" into buf; returns buf. */

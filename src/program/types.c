@@ -3,6 +3,7 @@
 #include "program/interval.h"
 #include "program/op_law.h"
 #include "program/op_signature.h"
+#include "program/repeat.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ typedef struct checker {
     int item;
     bool makes_gradients; /* something but a zero was written into a gradient */
     bool has_norm;
+    ech_rounds_memory before; /* rounds: what was known a round ago */
 } checker;
 
 /* An argument of an op of the current item, and the segment of its slot that is looked at. */
@@ -94,14 +96,34 @@ static bool reads_as(ech_place have, ech_place want)
     return ech_place_is_equal(have, want) || (is_whole(have) && is_whole(want));
 }
 
-static const char *hint(const ech_op *op, ech_place have, ech_place want)
+/* Why not: what was forgotten, or done twice.  Into buf; returns buf. */
+static const char *hint(const ech_op *op, int x, ech_place have, ech_place want, char buf[128])
 {
+    buf[0] = '\0';
     if (is_whole(have) && want.kind == ECH_PLACE_PARTIAL && ech_op_row_get(op->kind)->is_start)
-        return ": it would be multiplied by the group's size (reduced twice, or over the wrong "
-               "axis)";
+        (void)snprintf(buf, 128,
+                       ": it would be multiplied by the group's size (reduced twice, or over the "
+                       "wrong axis)");
     if (have.kind == ECH_PLACE_PARTIAL && is_whole(want))
-        return ": it was not reduced there";
-    return "";
+        (void)snprintf(buf, 128, ": it was not reduced there");
+    if (have.kind == ECH_PLACE_UNRELATED && is_whole(want))
+        (void)snprintf(buf, 128, ": each %s has its own, it was not summed over %s",
+                       x == ECH_AXIS_PP ? "stage" : "rank", ech_axis_name((ech_axis)x));
+    return buf;
+}
+
+static bool is_sum(ech_op_kind kind)
+{
+    return kind == ECH_OP_ALL_REDUCE_START || kind == ECH_OP_REDUCE_SCATTER_START ||
+           kind == ECH_OP_REDUCE_SCATTER_WAIT || kind == ECH_OP_SUM_SMALL_START ||
+           kind == ECH_OP_SUM_SMALL_WAIT;
+}
+
+/* What each rank has of its own is its summand in a sum over that axis. */
+static bool is_summand(const ech_op *op, int x, ech_place have, ech_place want)
+{
+    return have.kind == ECH_PLACE_UNRELATED && want.kind == ECH_PLACE_PARTIAL && is_sum(op->kind) &&
+           ech_axis_contains(op->axis, (ech_axis)x);
 }
 
 /* Over which axes an op makes a change of its own to what it reads and writes: an all-reduce over its
@@ -112,28 +134,40 @@ static bool changes(const ech_op *op, const ech_operand *a, ech_axis axis)
     return is_change && (a->access & ECH_WRITE) && ech_axis_contains(op->axis, axis);
 }
 
-/* A rank's own share of a value that it holds whole. */
+/* A rank's own share of a value that it holds whole: shares lie one after the other. */
 static bool takes_share(const ech_operand *a, ech_axis axis, ech_place have)
 {
-    return a->shift.bytes && a->shift.axis == axis && is_whole(have) &&
-           a->place.over[axis].kind == ECH_PLACE_SHARDED;
+    const ech_place want = a->place.over[axis];
+    return a->shift.bytes == ech_operand_bytes(a) && a->shift.axis == axis && is_whole(have) &&
+           want.kind == ECH_PLACE_SHARDED && want.dim == 0 &&
+           (want.map == ECH_MAP_CONTIGUOUS || want.map == ECH_MAP_FLAT);
+}
+
+/* A stage's use of the token table that two stages hold is its own: so is all that it makes of it,
+ * and its gradient. */
+static bool is_tied_use(const ech_operand *a, int x, ech_place have)
+{
+    return x == ECH_AXIS_TIED && a->region == ECH_REGION_PARAM_TIED && is_whole(have) &&
+           a->place.over[x].kind == ECH_PLACE_UNRELATED;
 }
 
 static ech_status check_read(const checker *c, const use *u)
 {
     char have[32];
     char want[32];
+    char because[128];
     char why[256];
     const ech_operand *a = &u->op->arg[u->arg];
     for (int x = 0; x < ECH_N_AXES; x++) {
         const ech_place is = c->type[u->seg->value[TYPE]].over[x];
         if (changes(u->op, a, (ech_axis)x) || reads_as(is, a->place.over[x]) ||
-            takes_share(a, (ech_axis)x, is))
+            takes_share(a, (ech_axis)x, is) || is_summand(u->op, x, is, a->place.over[x]) ||
+            is_tied_use(a, x, is))
             continue;
         (void)snprintf(why, sizeof why, "hold a value that is %s over %s, wanted %s%s",
                        ech_place_format(is, have, sizeof have), ech_axis_name((ech_axis)x),
                        ech_place_format(a->place.over[x], want, sizeof want),
-                       hint(u->op, is, a->place.over[x]));
+                       hint(u->op, x, is, a->place.over[x], because));
         return fault(c, u, why);
     }
     return ECH_OK;
@@ -170,6 +204,15 @@ static bool is_padding(const checker *c, const use *u)
     return scatters && u->arg == 0 && u->seg->end == e.end && e.end - u->seg->begin <= most;
 }
 
+/* A stage that has nothing of a sum over pp adds the zero it was given. */
+static bool adds_nothing(const use *u)
+{
+    const ech_place_kind over_pp = u->op->arg[u->arg].place.over[ECH_AXIS_PP].kind;
+    return u->arg == 0 &&
+           (u->op->kind == ECH_OP_SUM_SMALL_START || u->op->kind == ECH_OP_SUM_SMALL_WAIT) &&
+           (over_pp == ECH_PLACE_PARTIAL || over_pp == ECH_PLACE_UNRELATED);
+}
+
 /* Reading or accumulating into one segment. */
 static ech_status check_segment(const checker *c, const use *u)
 {
@@ -180,7 +223,7 @@ static ech_status check_segment(const checker *c, const use *u)
                      adds ? "are accumulated into, but nobody has written them"
                           : "are read, but nobody has written them");
     if (type == ZEROED)
-        return adds || is_padding(c, u)
+        return adds || is_padding(c, u) || adds_nothing(u)
                    ? ECH_OK
                    : fault(c, u, "are read, but are zeros to which nothing was added");
     ECH_TRY(check_read(c, u));
@@ -192,11 +235,23 @@ static bool is_update(ech_op_kind kind)
     return kind == ECH_OP_ADAMW || kind == ECH_OP_SGD;
 }
 
-/* Does the op look at what is there?  A message's wait does, but p2p_wait is one kind for both
- * ends: at the receiving one nothing has been written before. */
-static bool looks(const ech_op *op, int arg)
+static bool is_between_stages(const ech_program *p, const ech_item *it)
 {
-    return (op->arg[arg].access & ECH_READ) != 0 && op->kind != ECH_OP_P2P_WAIT;
+    const ech_op_kind kind = p->block[it->block].op[0].kind;
+    return kind == ECH_OP_SEND_START || kind == ECH_OP_SEND_WAIT || kind == ECH_OP_RECV_START ||
+           kind == ECH_OP_RECV_WAIT;
+}
+
+/* What is sent is of the chunk and micro-batch that it is sent for; what was received is used by
+ * those it was received for. */
+static ech_status check_message(const checker *c, const use *u, const ech_item *was)
+{
+    const ech_item *is = &c->p->item[c->item];
+    if (!is_between_stages(c->p, is) && !is_between_stages(c->p, was))
+        return ECH_OK;
+    if (was->micro != is->micro || was->chunk != is->chunk)
+        return fault(c, u, "pass between stages as another chunk's or micro-batch's");
+    return ECH_OK;
 }
 
 /* A saved set is its own layer's and micro-batch's, an activation its own micro-batch's. */
@@ -205,6 +260,7 @@ static ech_status check_writer(const checker *c, const use *u)
     const int writer = u->seg->value[WRITER];
     const ech_item *is = &c->p->item[c->item];
     const ech_item *was = writer < 0 ? is : &c->p->item[writer];
+    ECH_TRY(check_message(c, u, was));
     switch (u->op->arg[u->arg].region) {
     case ECH_REGION_SAVED_FB:
     case ECH_REGION_SAVED_FW:
@@ -250,6 +306,8 @@ static ech_status note_use(checker *c, const use *u, int *value)
     if (u->op->kind == ECH_OP_SUMSQ && u->arg == 0) {
         c->has_norm = true;
         value[USES] += NORM;
+        if (c->p->slot[u->slot].is_copy)
+            return fault(c, u, "are a copy's gradient, which another stage measures");
         return (value[USES] & NORMS) > NORM ? fault(c, u, "are measured twice in a step") : ECH_OK;
     }
     if (!is_update(u->op->kind) || !u->sig->is_any)
@@ -278,7 +336,7 @@ static bool reads_too(const checker *c, const ech_op *op, const ech_bytes_segmen
 static ech_status visit_segment(checker *c, const use *u, int *value, int type)
 {
     const ech_op *op = u->op;
-    if (looks(op, u->arg)) {
+    if (op->arg[u->arg].access & ECH_READ) {
         ECH_TRY(check_segment(c, u));
         ECH_TRY(check_writer(c, u));
         ECH_TRY(note_read(c, u, value));
@@ -360,6 +418,22 @@ static ech_status visit_op(checker *c, const ech_op *op)
     return ECH_OK;
 }
 
+/* What goes from rank to rank of an axis is each rank's own over the axes within it as well: over
+ * tied, what stages do is not done by both. */
+static ech_status check_within(const checker *c, const ech_op *op)
+{
+    char place[32];
+    const ech_item *it = &c->p->item[c->item];
+    for (int x = 0; x < ECH_N_AXES && is_between_stages(c->p, it); x++)
+        ECH_CHECK(!ech_axis_contains(op->axis, (ech_axis)x) || c->p->layout.degree[x] == 1 ||
+                      op->arg[0].place.over[x].kind == ECH_PLACE_UNRELATED,
+                  ECH_E_PROOF, "%s over %s hands on what is %s over %s, wanted V",
+                  ech_op_name(op->kind), ech_axis_name(op->axis),
+                  ech_place_format(op->arg[0].place.over[x], place, sizeof place),
+                  ech_axis_name((ech_axis)x));
+    return ECH_OK;
+}
+
 static ech_status visit_item(checker *c)
 {
     char where[128];
@@ -369,6 +443,8 @@ static ech_status visit_item(checker *c)
         ech_status st = c->is_placed[block] ? ECH_OK : ech_op_check_placement(&b->op[k]);
         if (st >= 0 && !c->is_placed[block])
             st = ech_op_check_first(&b->op[k], &c->p->layout);
+        if (st >= 0 && !c->is_placed[block])
+            st = check_within(c, &b->op[k]);
         if (st < 0)
             return ech_error_prefix(st,
                                     "%s: ", ech_item_describe(c->p, c->item, where, sizeof where));
@@ -458,7 +534,8 @@ static ech_status left_out(const checker *c, int slot, const ech_bytes_segment *
 }
 
 /* A step that makes gradients uses each of them, and each byte of the state they change, in exactly
- * one update; if there is a norm, each gradient is in it. */
+ * one update; if there is a norm, each gradient is in it, but for copies, which are in another
+ * stage's. */
 static ech_status check_updates(const checker *c)
 {
     for (int s = 0; s < c->p->n_state && c->makes_gradients; s++) {
@@ -470,7 +547,8 @@ static ech_status check_updates(const checker *c)
         while ((seg = ech_interval_next(&c->map[s], &at)) != NULL) {
             if ((seg->value[USES] & UPDATES) != UPDATE)
                 return left_out(c, s, seg, "updated");
-            if (c->has_norm && slot->klass == ECH_CLASS_GRADS && !(seg->value[USES] & NORMS))
+            if (c->has_norm && slot->klass == ECH_CLASS_GRADS && !slot->is_copy &&
+                !(seg->value[USES] & NORMS))
                 return left_out(c, s, seg, "measured");
         }
     }
@@ -554,15 +632,25 @@ static ech_status check_host_reads(checker *c)
     return ECH_OK;
 }
 
+/* What a round leaves is what the round before left, by the same item or by that of its own round. */
+static bool is_round_later(const void *ctx, const int before[3], const int after[3])
+{
+    const ech_program *p = ctx;
+    return before[TYPE] == after[TYPE] && before[USES] == after[USES] &&
+           ech_rounds_follows(p, before[WRITER], after[WRITER]);
+}
+
 /* Steps end with a reduce segment, after which the host reads; generation has none. */
 static ech_status run(checker *c)
 {
     int last = -1;
+    const ech_rounds_values values = {{UNWRITTEN, 0, -1}, is_round_later, c->p};
     ECH_TRY(enter_state(c));
     for (int i = 0; i < c->p->n_items; i++)
         last = c->p->item[i].segment == ECH_SEGMENT_REDUCE ? i : last;
     for (c->item = 0; c->item < c->p->n_items; c->item++) {
         ECH_TRY(visit_item(c));
+        ECH_TRY(ech_rounds_note(c->p, c->item, c->map, &values, &c->before));
         if (c->item == last)
             ECH_TRY(check_host_reads(c));
     }
@@ -581,6 +669,7 @@ ech_status ech_types_check(const ech_program *p)
         st = run(&c);
     for (int s = 0; s < p->n_slots && c.map; s++)
         ech_interval_fini(&c.map[s]);
+    ech_rounds_forget(&c.before);
     free(c.map);
     free(c.is_placed);
     free(c.type);

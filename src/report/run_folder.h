@@ -3,6 +3,7 @@
  *
  *      DIR/run.json       record: resolved configuration, versions, seeds, machine, layout, data
  *      DIR/metrics.jsonl  events (metrics.h)
+ *      DIR/flight-HOST    where the ranks of a host stand (engine/flight.h)
  *
  *  One rank writes.  A record is written whole or not at all.  Local. */
 #ifndef ECH_REPORT_RUN_FOLDER_H

@@ -38,18 +38,23 @@ static void traffic(ech_jout *j, const char *key, const int64_t *payload, const 
     ech_jout_close(j);
 }
 
-void ech_jout_prediction(ech_jout *j, const char *key, const ech_prediction *p)
+void ech_jout_memory(ech_jout *j, const char *key, const ech_memory *memory)
 {
     ech_jout_open(j, key, '{');
-    ech_jout_open(j, "memory_bytes", '{');
     for (int s = 0; s < ECH_N_SPACES; s++) {
-        if (!p->memory[s].arena)
+        if (!memory[s].arena)
             continue;
         ech_jout_open(j, ech_space_name((ech_space)s), '{');
-        memory_space(j, &p->memory[s]);
+        memory_space(j, &memory[s]);
         ech_jout_close(j);
     }
     ech_jout_close(j);
+}
+
+void ech_jout_prediction(ech_jout *j, const char *key, const ech_prediction *p)
+{
+    ech_jout_open(j, key, '{');
+    ech_jout_memory(j, "memory_bytes", p->memory);
     traffic(j, "comm_bytes", &p->traffic[0].payload_bytes, &p->traffic[0].wire_bytes,
             sizeof(ech_traffic) / sizeof(int64_t));
     ech_jout_real(j, "step_s", p->step_s);
@@ -250,5 +255,5 @@ static ech_status on_end(void *user, const ech_event_end *e)
 
 ech_train_sink ech_train_events_sink(ech_metrics *m)
 {
-    return (ech_train_sink){m, on_start, on_step, on_eval, on_checkpoint, on_fault, on_end};
+    return (ech_train_sink){m, on_start, on_step, on_eval, on_checkpoint, on_fault, on_end, NULL};
 }

@@ -11,6 +11,10 @@
  *  @param m  borrowed, outlives the sink */
 ech_train_sink ech_train_events_sink(ech_metrics *m);
 
+/** Add what a rank takes of each memory space that it has: by class, total, arena.
+ *  @param memory  [ECH_N_SPACES] borrowed */
+void ech_jout_memory(ech_jout *j, const char *key, const ech_memory *memory);
+
 /** Add "predicted": {"memory_bytes", "comm_bytes", "step_s"} to the object in work. */
 void ech_jout_prediction(ech_jout *j, const char *key, const ech_prediction *p);
 

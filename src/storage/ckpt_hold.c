@@ -120,7 +120,8 @@ bool ech_ckpt_span_slice(const ech_ckpt_span *s, int i, ech_ckpt_slice *out)
         return false;
     const ech_shard_param *p = &s->plan->param[u->first + i];
     *out = (ech_ckpt_slice){.p = p, .shift = s->first - p->offset};
-    out->tensor = s->plan->canon->unit_first[s->unit] + i; /* like units: the same order */
+    out->tensor =
+        p->is_copy ? p->param : s->plan->canon->unit_first[s->unit] + i; /* like units: alike */
     if (p->part != s->part)
         return true;
     out->begin = smaller(larger(out->shift, 0), p->elems);

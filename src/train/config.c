@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "train/config_value.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,8 @@ void ech_config_fini(ech_config *cfg)
     for (size_t i = 0; i < n_rows; i++)
         if (row[i].type != ECH_OPTION_MODEL)
             ech_value_free(&row[i], cfg);
+    ech_schedule_fini(&cfg->layout.table);
+    free(cfg->layout.stage_layers);
     free(cfg->path);
     free(cfg->model_json);
     free(cfg->model_hf);
@@ -125,6 +128,19 @@ static ech_status resolve_run_dir(ech_config *cfg)
     return ECH_OK;
 }
 
+/* The list as the compiler takes it; what an int does not hold is no number of layers anyway. */
+static ech_status resolve_stages(ech_config_layout *l)
+{
+    free(l->stage_layers);
+    l->stage_layers = NULL;
+    if (l->stages.n == 0)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)l->stages.n, sizeof *l->stage_layers, &l->stage_layers));
+    for (int i = 0; i < l->stages.n; i++)
+        l->stage_layers[i] = l->stages.item[i] < INT_MAX ? (int)l->stages.item[i] : INT_MAX;
+    return ECH_OK;
+}
+
 ech_status ech_config_resolve(ech_config *cfg, int ranks)
 {
     const int64_t replica = ranks_per_replica(&cfg->layout);
@@ -138,5 +154,6 @@ ech_status ech_config_resolve(ech_config *cfg, int ranks)
     if (cfg->batch.seq == ECH_AUTO && cfg->model.context > 0)
         cfg->batch.seq = cfg->model.context;
     resolve_precision(&cfg->precision);
+    ECH_TRY(resolve_stages(&cfg->layout));
     return resolve_run_dir(cfg);
 }

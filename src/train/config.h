@@ -8,10 +8,11 @@
 #ifndef ECH_TRAIN_CONFIG_H
 #define ECH_TRAIN_CONFIG_H
 
-#include "base/status.h"     /* ech_status */
-#include "base/text.h"       /* ech_findings, ech_text */
-#include "catalog/model.h"   /* ech_model */
-#include "data/token_type.h" /* ech_token_type */
+#include "base/status.h"      /* ech_status */
+#include "base/text.h"        /* ech_findings, ech_text */
+#include "catalog/model.h"    /* ech_model */
+#include "data/token_type.h"  /* ech_token_type */
+#include "program/schedule.h" /* ech_schedule */
 
 #include <stdint.h>
 
@@ -106,9 +107,12 @@ typedef struct ech_config_layout {
     bool sequence_parallel;
     ech_sp_inputs sequence_parallel_inputs;
     ech_config_zero zero;
-    char *schedule; /**< owned: a name or a FILE.csv */
+    char *schedule;     /**< owned: a name, or the path of a FILE.csv */
+    ech_schedule table; /**< owned: what that file says; ranks 0: none, or not read */
     int64_t virtual_stages;
-    ech_ints stages; /**< n = 0: auto */
+    int64_t schedule_group; /**< micro-batches; 0: pp */
+    ech_ints stages;        /**< n = 0: auto */
+    int *stage_layers;      /**< owned: resolved from stages, [stages.n]; NULL: auto */
     ech_cp_kind cp_kind;
     int64_t cp_ulysses;
     bool zip;
@@ -245,7 +249,7 @@ ECH_MUST_USE ech_status ech_config_load(const ech_config_source *source, ech_con
 ECH_MUST_USE ech_status ech_config_init(ech_config *out);
 
 /** Fill in what is auto from the model and the number of ranks: layout.dp, batch.global, batch.seq,
- *  precision.grads and wire, run.dir.  What cannot be resolved stays auto and is a finding of
+ *  precision.grads and wire, run.dir; layout.stage_layers follows layout.stages.  What cannot be resolved stays auto and is a finding of
  *  ech_config_validate.  Idempotent.
  *  @param cfg    in/out
  *  @param ranks  0: not known, dp auto becomes 1

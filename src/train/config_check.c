@@ -139,12 +139,26 @@ static int64_t widest(const ech_model *m)
     return most;
 }
 
+/* Micro-batches whose tensors a rank may hold at once: all where all go forward first, or a table
+ * says; else no more than twice the stages. */
+static int64_t most_in_flight(const ech_config *cfg, int64_t accumulation)
+{
+    const ech_config_layout *l = &cfg->layout;
+    const ech_schedule_kind kind = ech_schedule_kind_of(l->schedule);
+    const int64_t stages = product(2, l->pp, l->virtual_stages > 2 ? l->virtual_stages : 2);
+    if (kind == ECH_SCHEDULE_GPIPE || kind == ECH_SCHEDULE_FILE)
+        return accumulation;
+    if (l->pp == 1)
+        return 1;
+    return stages < accumulation ? stages : accumulation;
+}
+
 /* The tokens of a pass that leave every sum of bytes within 64 bits: MAX_SLOTS tensors a layer, of
- * every micro-batch where all go forward first. */
+ * every micro-batch in flight. */
 static int64_t most_tokens(const ech_config *cfg, int64_t accumulation)
 {
-    const bool keeps_all = strcmp(cfg->layout.schedule, "gpipe") == 0;
-    const int64_t tensors = product(MAX_SLOTS, cfg->model.layers + 2, keeps_all ? accumulation : 1);
+    const int64_t tensors =
+        product(MAX_SLOTS, cfg->model.layers + 2, most_in_flight(cfg, accumulation));
     const int64_t by_slots = MAX_BYTES / 8 / widest(&cfg->model) / tensors;
     const int64_t by_ids = MAX_BYTES / 8 / accumulation;
     return by_slots < by_ids ? by_slots : by_ids;

@@ -23,6 +23,13 @@ void ech_config_report_add(ech_config_report *report, const ech_config *cfg, con
 void ech_config_report_unsupported(ech_config_report *report, const ech_config *cfg,
                                    const char *key, const char *fmt, ...) ECH_PRINTF(4, 5);
 
+/** Read the table that layout.schedule names, where it names a file, into layout.table; what is
+ *  wrong with it is a finding for every fault.
+ *  @param cfg     in/out
+ *  @param report  in/out
+ *  @return ECH_OK, also with findings | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_config_schedule_read(ech_config *cfg, ech_config_report *report);
+
 /** Name of the file for messages. */
 const char *ech_config_name(const ech_config *cfg);
 

@@ -35,6 +35,15 @@ ech_legal_query ech_config_legal_query(const ech_config *cfg, int ranks)
         .etp = l->etp,
         .dp = known(l->dp),
         .order = l->order,
+        .schedule = l->schedule,
+        .is_schedule_file = ech_schedule_kind_of(l->schedule) == ECH_SCHEDULE_FILE,
+        .file_ranks = l->table.ranks,
+        .file_stages = l->table.stages,
+        .file_micros = l->table.micros,
+        .virtual_stages = l->virtual_stages,
+        .stage_layers = l->stages.item,
+        .n_stage_layers = l->stages.n,
+        .schedule_group = l->schedule_group,
         .tree = cfg->comm.tree.item,
         .n_tree = cfg->comm.tree.n,
         .sequence_parallel = l->sequence_parallel,
@@ -54,6 +63,41 @@ ech_legal_query ech_config_legal_query(const ech_config *cfg, int ranks)
         .compute = compute_name(cfg->precision.compute),
     };
 }
+
+/* --- the pipeline --- */
+
+ech_schedule_kind ech_config_schedule(const ech_config *cfg)
+{
+    const ech_config_layout *l = &cfg->layout;
+    const ech_schedule_kind kind = ech_schedule_kind_of(l->schedule);
+    const bool is_alone = l->pp == 1 && kind != ECH_SCHEDULE_GPIPE && kind != ECH_SCHEDULE_FILE;
+    const bool has_one_chunk = kind == ECH_SCHEDULE_INTERLEAVED && l->virtual_stages == 1;
+    return is_alone || has_one_chunk ? ECH_SCHEDULE_1F1B : kind;
+}
+
+void ech_config_pipeline(const ech_config *cfg, ech_compile_spec *spec)
+{
+    const ech_config_layout *l = &cfg->layout;
+    spec->schedule = ech_config_schedule(cfg);
+    spec->chunks = ech_schedule_chunks(spec->schedule, (int)l->virtual_stages);
+    spec->group = (int)l->schedule_group;
+    spec->table = spec->schedule == ECH_SCHEDULE_FILE ? &l->table : NULL;
+    spec->stage_layers = l->stage_layers;
+    spec->n_stage_layers = l->stage_layers ? l->stages.n : 0;
+}
+
+/* The pipeline rank that holds the first or the last stage. */
+static int rank_of_end(const ech_config *cfg, bool is_last)
+{
+    const ech_config_layout *l = &cfg->layout;
+    const ech_schedule_kind kind = ech_config_schedule(cfg);
+    if (kind == ECH_SCHEDULE_FILE)
+        return l->table.ranks ? l->table.rank_of[is_last ? l->table.stages - 1 : 0] : 0;
+    const int stages = (int)l->pp * ech_schedule_chunks(kind, (int)l->virtual_stages);
+    return ech_schedule_place(kind, (int)l->pp, is_last ? stages - 1 : 0);
+}
+
+/* --- the layout --- */
 
 ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_layout *out)
 {
@@ -76,6 +120,10 @@ ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_lay
         .n_tree = tree->n,
         .node_ranks = node_ranks,
     };
+    if (cfg->model.tie_embeddings) {
+        spec.tied[0] = rank_of_end(cfg, false);
+        spec.tied[1] = rank_of_end(cfg, true);
+    }
     ECH_CHECK(ech_order_read(l->order, spec.order), ECH_E_CONFIG, "'%s' is no order of axes",
               l->order);
     return ech_layout_make(&spec, out);

@@ -96,7 +96,10 @@ void ech_value_print(const ech_option *row, const ech_config *cfg, ech_text *out
         break;
     }
     case ECH_OPTION_WORD:
-        add_string(out, *(char *const *)field);
+        if (ech_value_is_file(row, *(char *const *)field))
+            add_path(out, *(char *const *)field);
+        else
+            add_string(out, *(char *const *)field);
         break;
     case ECH_OPTION_INTS_AUTO:
         add_ints(out, field);

@@ -253,6 +253,7 @@ static ech_status read_all(const ech_config_source *source, reader *r)
     ECH_TRY(read_map(r, r->tree.root, ""));
     ECH_TRY(read_model(r));
     ECH_TRY(ech_config_resolve(r->cfg, source->ranks));
+    ECH_TRY(ech_config_schedule_read(r->cfg, &r->report));
     ech_config_check(r->cfg, source->ranks, &r->report);
     check_needs(source, r);
     const ech_findings *f = r->report.findings;

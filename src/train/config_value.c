@@ -232,13 +232,18 @@ static bool is_subset(const char *word, const char *set, size_t n)
     return true;
 }
 
+static bool is_file_pattern(const char *pattern, size_t n)
+{
+    return n > 5 && memcmp(pattern, "FILE.", 5) == 0;
+}
+
 /* Does word match one pattern of n bytes: itself, "every:N", "nvme:DIR", "FILE.csv", "a,b,c". */
 static bool is_match(const char *word, const char *pattern, size_t n)
 {
     const char *colon = memchr(pattern, ':', n);
     if (memchr(pattern, ',', n))
         return is_subset(word, pattern, n);
-    if (n > 5 && memcmp(pattern, "FILE.", 5) == 0)
+    if (is_file_pattern(pattern, n))
         return strlen(word) > n - 4 && strcmp(word + strlen(word) - (n - 4), ".csv") == 0;
     if (!colon)
         return strlen(word) == n && memcmp(word, pattern, n) == 0;
@@ -258,6 +263,16 @@ static bool is_word_in(const char *patterns, const char *word)
     return false;
 }
 
+bool ech_value_is_file(const ech_option *row, const char *word)
+{
+    size_t n = 0;
+    const char *pattern = NULL;
+    for (size_t i = 0; row->allowed && (pattern = ech_choice_get(row->allowed, i, &n)); i++)
+        if (is_file_pattern(pattern, n) && is_match(word, pattern, n))
+            return true;
+    return false;
+}
+
 /* --- owned values --- */
 
 static ech_status copy_string(const char *s, char **out)
@@ -269,7 +284,9 @@ static ech_status copy_string(const char *s, char **out)
     return ECH_OK;
 }
 
-/* Words of a list joined with commas, or the word itself. */
+static ech_status read_path(const reading *r, const ech_node *node, char **out);
+
+/* Words of a list joined with commas, or the word itself; a file's name as its path. */
 static ech_status read_word(const reading *r, const ech_node *node, char **out)
 {
     ech_text joined = {0};
@@ -286,7 +303,9 @@ static ech_status read_word(const reading *r, const ech_node *node, char **out)
         !is_word_in(r->row->allowed, ech_text_get(&joined)))
         refuse_word(r, ech_text_get(&joined));
     if (!r->problem->bytes)
-        st = copy_string(ech_text_get(&joined), out);
+        st = ech_value_is_file(r->row, ech_text_get(&joined))
+                 ? read_path(r, node, out)
+                 : copy_string(ech_text_get(&joined), out);
     ech_text_fini(&joined);
     return st;
 }

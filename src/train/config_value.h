@@ -26,6 +26,9 @@ void ech_value_print(const ech_option *row, const ech_config *cfg, ech_text *out
 /** Does the engine act upon the value the field has. */
 bool ech_value_is_built(const ech_option *row, const ech_config *cfg);
 
+/** Is a word of a row a file that the row's "FILE.csv" stands for: then it is kept as its path. */
+bool ech_value_is_file(const ech_option *row, const char *word);
+
 /** Free what the field owns and null it. */
 void ech_value_free(const ech_option *row, ech_config *cfg);
 

@@ -7,6 +7,7 @@
 #include "comm/comm.h"       /* ech_sent */
 #include "engine/engine.h"   /* ech_engine_memory */
 #include "layout/legal.h"    /* ech_legal_report */
+#include "price/timeline.h"  /* ech_timeline */
 #include "program/program.h" /* ech_memory, ech_traffic */
 
 /** Fixed before the run: what a step will take. */
@@ -67,7 +68,7 @@ typedef struct ech_event_checkpoint {
 
 /** When something went wrong with a step or a checkpoint. */
 typedef struct ech_event_fault {
-    const char *kind; /**< "nan", "no tokens", "checkpoint" */
+    const char *kind; /**< "nan", "no tokens", "checkpoint", "hang" */
     int rank;         /**< -1: none in particular */
     int64_t step;
     const char *action; /**< "stop", "skip", "go on", "pass over" */
@@ -79,15 +80,22 @@ typedef struct ech_event_end {
     int64_t steps;
     double loss;
     const ech_prediction *predicted;
-    const ech_engine_memory *memory; /**< [ECH_N_SPACES] allocated and touched, of rank 0 */
-    int64_t rss_bytes;               /**< peak resident size of rank 0's process */
-    const ech_sent *sent;            /**< of rank 0's last training step */
+    const ech_engine_memory *memory; /**< [ECH_N_SPACES] allocated and touched, of the rank
+                                        that is fullest by prediction */
+    int64_t rss_bytes;               /**< peak resident size of its process */
+    const ech_sent *sent;            /**< of its last training step */
     int64_t memory_diff_bytes, comm_diff_bytes;
     const ech_rank_figures *by_rank; /**< [ranks]; NULL: not asked for */
     int ranks;
     double kernel_share, comm_share, blocked_share; /**< of the time inside training steps */
     int64_t skipped, nonfinite;                     /**< steps */
 } ech_event_end;
+
+/** When a step has been recorded, after what follows the step (evaluation, checkpoint). */
+typedef struct ech_event_trace {
+    int64_t step;
+    const ech_timeline *line;
+} ech_event_trace;
 
 /** Callbacks; NULL ones are passed over.  They may fail: the run then ends with their status. */
 typedef struct ech_train_sink {
@@ -98,6 +106,7 @@ typedef struct ech_train_sink {
     ech_status (*checkpoint)(void *user, const ech_event_checkpoint *e);
     ech_status (*fault)(void *user, const ech_event_fault *e);
     ech_status (*end)(void *user, const ech_event_end *e);
+    ech_status (*trace)(void *user, const ech_event_trace *e);
 } ech_train_sink;
 
 #endif

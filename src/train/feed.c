@@ -30,6 +30,8 @@ ech_status ech_feed_open(const ech_config *cfg, bool scans, ech_feed *out)
                               (uint64_t)cfg->data.seed);
     if (st >= 0)
         st = ech_calloc((size_t)f.micro_rows, sizeof *f.rows, &f.rows);
+    if (st >= 0)
+        st = ech_calloc((size_t)(f.micro_rows * cfg->batch.seq), sizeof *f.unread, &f.unread);
     if (st < 0) {
         ech_feed_close(&f);
         return st;
@@ -43,6 +45,7 @@ void ech_feed_close(ech_feed *feed)
     ech_dataset_close(&feed->train);
     ech_dataset_close(&feed->valid);
     free(feed->rows);
+    free(feed->unread);
     *feed = (ech_feed){0};
 }
 
@@ -53,18 +56,24 @@ static size_t slot_offset(const ech_session *s, int k)
     return (size_t)k * (size_t)(b->rows * b->seq);
 }
 
+/* Element `at` of local rank i's token slot; a stage that takes no tokens is fed them in vain. */
+static int32_t *tokens_of(const ech_feed *feed, ech_session *s, int i, size_t at)
+{
+    int32_t *tokens = ech_session_tokens(s, i);
+    return tokens ? tokens + at : feed->unread;
+}
+
 ech_status ech_feed_step(ech_feed *feed, ech_session *s, int64_t step)
 {
     for (int i = 0; i < s->n_local; i++)
-        for (int k = 0; k < s->train.micro_batches; k++) {
-            const int64_t first = ech_first_row(&s->train, s->local[i].rank, k);
+        for (int k = 0; k < s->config.compile.micro_batches; k++) {
+            const int64_t first = ech_first_row(&s->local[i].klass->program, s->local[i].rank, k);
             const size_t at = slot_offset(s, k);
             for (int64_t j = 0; j < feed->micro_rows; j++)
                 feed->rows[j] = first + j;
             const ech_batch_request request = {step, feed->rows, feed->micro_rows};
-            ECH_TRY(ech_batch_fill(feed->train, &feed->order, &request,
-                                   ech_session_tokens(s, i) + at, ech_session_labels(s, i) + at,
-                                   NULL));
+            ECH_TRY(ech_batch_fill(feed->train, &feed->order, &request, tokens_of(feed, s, i, at),
+                                   ech_session_labels(s, i) + at, NULL));
         }
     return ECH_OK;
 }
@@ -72,7 +81,7 @@ ech_status ech_feed_step(ech_feed *feed, ech_session *s, int64_t step)
 static int64_t global_rows(const ech_session *s)
 {
     return (int64_t)ech_layout_data_degree(&s->config.compile.block.layout) *
-           s->train.micro_batches * s->train.rows_per_micro;
+           s->config.compile.micro_batches * s->config.compile.block.rows;
 }
 
 int64_t ech_feed_eval_batches(const ech_feed *feed, const ech_session *s)
@@ -96,13 +105,13 @@ ech_status ech_feed_eval(ech_feed *feed, ech_session *s, int64_t index)
 {
     const int64_t seq = s->config.compile.block.seq;
     for (int i = 0; i < s->n_local; i++)
-        for (int k = 0; k < s->train.micro_batches; k++)
+        for (int k = 0; k < s->config.compile.micro_batches; k++)
             for (int64_t j = 0; j < feed->micro_rows; j++) {
-                const int64_t row = ech_first_row(&s->train, s->local[i].rank, k) + j;
+                const int64_t row =
+                    ech_first_row(&s->local[i].klass->program, s->local[i].rank, k) + j;
                 const size_t at = slot_offset(s, k) + (size_t)(j * seq);
                 ECH_TRY(feed_eval_row(feed, index * global_rows(s) + row, seq,
-                                      ech_session_tokens(s, i) + at,
-                                      ech_session_labels(s, i) + at));
+                                      tokens_of(feed, s, i, at), ech_session_labels(s, i) + at));
             }
     return ECH_OK;
 }

@@ -14,6 +14,7 @@ typedef struct ech_feed {
     ech_dataset *valid; /**< owned; NULL: no evaluation */
     ech_sampler order;  /**< of the training samples */
     int64_t *rows;      /**< owned, [rows of a micro-batch] */
+    int32_t *unread;    /**< owned: tokens of a micro-batch that a stage does not take */
     int64_t micro_rows;
 } ech_feed;
 

@@ -58,10 +58,10 @@ static bool is_first_of_data(const walk *w)
 }
 
 /* A run of the local tensor, cut to this rank's flat range. */
-static ech_status visit_run(const walk *w, const ech_param *param, int64_t offset,
+static ech_status visit_run(const walk *w, const ech_param *param, const ech_shard_param *local,
                             const ech_shard_run *r)
 {
-    int64_t begin = offset + r->local;
+    int64_t begin = local->offset + r->local;
     int64_t end = begin + r->elems;
     const int64_t first = begin;
     if (w->s.is_own) {
@@ -78,16 +78,21 @@ static ech_status visit_run(const walk *w, const ech_param *param, int64_t offse
         .first = r->canonical + begin - first,
         .elems = end - begin,
         .data = base ? base + (size_t)place_of(w, begin) * ech_dtype_bytes(w->h->real) : NULL,
-        .is_first = r->is_first && is_first_of_data(w)};
+        .is_first = r->is_first && !local->is_copy && is_first_of_data(w)};
     return w->visit(w->user, &run);
+}
+
+/* The canonical tensor; tensors of like units come in one order, and a copy behind them. */
+static const ech_param *canonical(const walk *w, const ech_shard_param *p, int k)
+{
+    const ech_canon *c = w->h->canon;
+    return &c->param[p->is_copy ? p->param : c->unit_first[w->unit] + k];
 }
 
 static ech_status visit_unit(walk *w, ech_held_class what)
 {
     const ech_shard_plan *plan = w->h->plan;
     const ech_shard_unit *u = ech_shard_unit_of(plan, w->unit);
-    const int first =
-        w->h->canon->unit_first[w->unit]; /* tensors of like units come in one order */
     for (int k = 0; k < u->n; k++) {
         const ech_shard_param *p = &plan->param[u->first + k];
         w->s = slab_of(w->h, what, (int)p->part);
@@ -95,7 +100,7 @@ static ech_status visit_unit(walk *w, ech_held_class what)
         w->unit_offset = ech_shard_unit_offset(plan, w->unit, p->part);
         for (int64_t i = 0; i < ech_shard_run_count(plan, p) && w->s.slot >= 0; i++) {
             const ech_shard_run r = ech_shard_run_get(plan, p, (int)w->coord[ECH_AXIS_TP], i);
-            ECH_TRY(visit_run(w, &w->h->canon->param[first + k], p->offset, &r));
+            ECH_TRY(visit_run(w, canonical(w, p, k), p, &r));
         }
     }
     return ECH_OK;
@@ -105,8 +110,10 @@ ech_status ech_held_each(const ech_held *h, ech_held_class what, ech_held_visit 
 {
     walk w = {.h = h, .visit = visit, .user = user};
     ech_layout_coords(h->layout, h->rank, w.coord);
-    for (w.unit = 0; w.unit < h->canon->n_units; w.unit++)
+    for (int i = 0; i < ech_shard_unit_count(h->plan); i++) {
+        w.unit = ech_shard_unit_at(h->plan, i);
         ECH_TRY(visit_unit(&w, what));
+    }
     return ECH_OK;
 }
 
@@ -115,7 +122,7 @@ bool ech_held_range_get(const ech_held *h, ech_held_class what, int unit, ech_pa
 {
     walk w = {.h = h, .s = slab_of(h, what, (int)part), .unit = unit};
     w.part = &ech_shard_unit_of(h->plan, unit)->part[part];
-    if (w.s.slot < 0 || w.part->elems == 0)
+    if (w.s.slot < 0 || w.part->elems == 0 || !ech_shard_has_unit(h->plan, unit))
         return false;
     ech_layout_coords(h->layout, h->rank, w.coord);
     w.unit_offset = ech_shard_unit_offset(h->plan, unit, part);
@@ -134,6 +141,7 @@ typedef struct copying {
     unsigned char *to;
     const unsigned char *from;
     int64_t from_elem; /* of the model, at `from` */
+    int unit;          /* whose values those are; -1: of all */
     size_t real;
     size_t bytes;
 } copying;
@@ -141,6 +149,8 @@ typedef struct copying {
 static ech_status take_run(void *user, const ech_held_run *r)
 {
     const copying *c = user;
+    if (c->unit >= 0 && r->param->unit != c->unit)
+        return ECH_OK;
     memcpy(r->data, c->from + (size_t)(r->param->offset + r->first - c->from_elem) * c->real,
            (size_t)r->elems * c->real);
     return ECH_OK;
@@ -170,18 +180,27 @@ static void each(const ech_held *h, ech_held_class what, ech_held_visit visit, c
 
 void ech_held_take(const ech_held *h, ech_held_class what, const void *canonical)
 {
-    copying c = {.from = canonical, .real = ech_dtype_bytes(h->real)};
+    copying c = {.from = canonical, .unit = -1, .real = ech_dtype_bytes(h->real)};
     each(h, what, take_run, &c);
 }
 
 void ech_held_take_unit(const ech_held *h, ech_held_class what, int unit, const void *values)
 {
-    copying c = {
-        .from = values, .from_elem = h->canon->unit_offset[unit], .real = ech_dtype_bytes(h->real)};
-    walk w = {.h = h, .visit = take_run, .user = &c, .unit = unit};
+    copying c = {.from = values,
+                 .from_elem = h->canon->unit_offset[unit],
+                 .unit = unit,
+                 .real = ech_dtype_bytes(h->real)};
+    const int head = h->canon->n_units - 1;
+    const int units[2] = {unit, unit == 0 && h->plan->is_tied_apart ? head : unit};
+    walk w = {.h = h, .visit = take_run, .user = &c};
     ech_layout_coords(h->layout, h->rank, w.coord);
-    const ech_status st = visit_unit(&w, what);
-    ECH_ASSERT(st == ECH_OK);
+    for (int k = 0; k < 2; k++) {
+        w.unit = units[k];
+        if (!ech_shard_has_unit(h->plan, w.unit) || (k && units[1] == units[0]))
+            continue;
+        const ech_status st = visit_unit(&w, what);
+        ECH_ASSERT(st == ECH_OK);
+    }
 }
 
 void ech_held_put(const ech_held *h, ech_held_class what, void *canonical)

@@ -5,6 +5,7 @@
 #include "train/config_layout.h"
 #include "train/lr.h"
 #include "train/predict.h"
+#include "train/trace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ typedef struct loop {
     ech_session *s;
     bool is_root; /* tells events, writes files */
     ech_lr lr;
-    ech_prediction predicted;
+    ech_prediction predicted; /* of the fullest rank */
+    int fullest;
     int64_t step;    /* made */
     int64_t updates; /* made */
     int64_t skipped, nonfinite;
@@ -43,6 +45,10 @@ typedef struct loop {
          : ECH_OK)
 
 /* --- before the run --- */
+
+/* Micro-batches from which on programs are rolled: proof and prediction then take no longer with
+ * more of them.  Below, plain ones take less memory, since rings free nothing early. */
+enum { ROLLED_FROM = 256 };
 
 static size_t cap(int64_t bytes, int64_t headroom)
 {
@@ -76,9 +82,10 @@ ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kern
                   .weight_decay = cfg->optim.weight_decay,
                   .clip = cfg->optim.clip},
         .micro_batches = (int)ech_config_accumulation(cfg),
-        .all_forward_first = strcmp(cfg->layout.schedule, "gpipe") == 0,
+        .rolls = ech_config_accumulation(cfg) >= ROLLED_FROM,
         .bucket_bytes = (int64_t)ech_config_bucket_bytes(cfg),
     };
+    ech_config_pipeline(cfg, &c.compile);
     const ech_config_memory *m = &cfg->memory;
     c.compile.cap_bytes[ECH_SPACE_DEVICE] = cap(m->device_bytes, m->headroom_bytes);
     c.compile.cap_bytes[ECH_SPACE_HOST] = cap(m->host_bytes, m->headroom_bytes);
@@ -100,7 +107,10 @@ ech_status ech_loop_describe(const ech_model *model, int64_t seq, ech_event_star
 
 static ech_status predict(const loop *l, int rank, ech_prediction *out)
 {
-    return ech_predict(&l->s->train, l->s->config.has_eval ? &l->s->eval : NULL, rank, out);
+    ECH_TRY(ech_predict(&l->s->train, &l->s->eval, rank, out));
+    if (l->config->step_s)
+        out->step_s = *l->config->step_s;
+    return ECH_OK;
 }
 
 static ech_status predict_ranks(const loop *l, int ranks, ech_prediction **out)
@@ -158,7 +168,7 @@ static int64_t largest_comm_diff(const ech_session *s, int i)
     ech_traffic predicted[ECH_N_AXES];
     int64_t worst = 0;
     const ech_sent *sent = ech_comm_sent(s->local[i].comm);
-    ech_program_traffic(&s->train, s->local[i].rank, predicted);
+    ech_program_traffic(&s->local[i].klass->program, s->local[i].rank, predicted);
     for (int a = 0; a < ECH_N_AXES; a++) {
         const int64_t d = llabs(predicted[a].wire_bytes - sent->wire_bytes[a]);
         worst = d > worst ? d : worst;
@@ -221,7 +231,7 @@ static ech_status name_gradient(loop *l, char *buf, size_t n)
 
 static void name_samples(const loop *l, int rank, int micro, char *buf, size_t n)
 {
-    const int64_t row = ech_first_row(&l->s->train, rank, micro);
+    const int64_t row = ech_first_row(&ech_run_of(&l->s->train, rank)->program, rank, micro);
     int used = snprintf(buf, n, "the loss of rank %d, micro-batch %d is not finite: sample%s", rank,
                         micro, l->cfg->batch.micro > 1 ? "s" : "");
     for (int64_t i = 0; i < l->cfg->batch.micro && used > 0 && (size_t)used < n; i++)
@@ -313,12 +323,14 @@ static ech_status make_step(loop *l, bool *stopping)
                                       .lr = lr,
                                       .loss_scale = LOSS_SCALE,
                                       .commit = ECH_COMMIT_IF_FINITE,
-                                      .wants_stop = *l->config->stop != 0};
+                                      .wants_stop = *l->config->stop != 0,
+                                      .records = l->step + 1 == l->config->trace_step};
     ech_log_set_step((long)l->step + 1);
     for (int i = 0; i < l->s->n_local; i++) {
         ech_comm_sent_reset(l->s->local[i].comm);
         ech_engine_times_reset(l->s->local[i].engine);
     }
+    ech_session_say(l->s, "loading a batch", l->step + 1);
     ECH_TRY(ech_feed_step(l->config->feed, l->s, l->step));
     ECH_TRY(ech_session_step(l->s, &request, &r));
     for (int i = 0; i < l->s->n_local; i++) {
@@ -327,6 +339,7 @@ static ech_status make_step(loop *l, bool *stopping)
     }
     for (int i = 0; i < l->s->n_local; i++)
         l->sent[i] = *ech_comm_sent(l->s->local[i].comm);
+    ech_session_say(l->s, "after a step", l->step + 1);
     if (r.tokens == 0)
         ECH_TRY(on_no_tokens(l));
     else if (!r.is_finite)
@@ -352,6 +365,7 @@ static ech_status evaluate(loop *l, bool *stopping)
     const int64_t batches = ech_feed_eval_batches(l->config->feed, l->s);
     for (int64_t i = 0; i < batches; i++) {
         ech_eval_result r;
+        ech_session_say(l->s, "loading a batch of evaluation", l->step);
         ECH_TRY(ech_feed_eval(l->config->feed, l->s, i));
         ECH_TRY(ech_session_eval(l->s, *l->config->stop != 0, &r));
         sum += r.loss_sum;
@@ -391,6 +405,8 @@ static int rank_of(ech_status st, const char *words)
 static ech_status on_failed_save(loop *l, ech_status st, bool must)
 {
     char detail[1024];
+    if (st == ECH_E_TIMEOUT) /* no matter of files: who is waited for is told where the run ends */
+        return st;
     const bool can_end = st == ECH_E_IO || st == ECH_E_CORRUPT || st == ECH_E_NOMEM;
     const bool goes_on = !must && can_end;
     (void)snprintf(detail, sizeof detail, "%s", ech_error_message());
@@ -416,6 +432,7 @@ static ech_status save(loop *l, bool must)
     ech_ckpt_saved saved = {.path = ""};
     const ech_ckpt_position at = position_of(l);
     const double t0 = ech_clock_s();
+    ech_session_say(l->s, "writing a checkpoint", l->step);
     const ech_status st = ech_checkpoint_save(l->cfg, l->s, &at, l->config->data, &saved);
     if (st < 0)
         return on_failed_save(l, st, must);
@@ -436,6 +453,19 @@ static ech_status after_step(loop *l, bool is_last, bool *stopping)
     return ECH_OK;
 }
 
+/* The step that was to be recorded, if it was the last one made.  Rank 0 writes meanwhile. */
+static ech_status trace(loop *l)
+{
+    ech_timeline line;
+    if (l->step != l->config->trace_step)
+        return ECH_OK;
+    ECH_TRY(ech_trace_gather(l->s, l->step, &line));
+    const ech_event_trace e = {l->step, &line};
+    const ech_status st = TELL(l, trace, &e);
+    ech_timeline_fini(&line);
+    return st;
+}
+
 /* --- after the run --- */
 
 static bool has_stepped(const loop *l)
@@ -451,11 +481,12 @@ static void foresee(const ech_memory *p, ech_engine_memory *m)
 }
 
 /* Largest |predicted - allocated| over spaces and classes, and of the arenas themselves. */
-static int64_t largest_memory_diff(const loop *l, int i, ech_engine_memory memory[ECH_N_SPACES])
+static int64_t largest_memory_diff(const loop *l, int i, const ech_prediction *predicted,
+                                   ech_engine_memory memory[ECH_N_SPACES])
 {
     int64_t worst = 0;
     for (int sp = 0; sp < ECH_N_SPACES; sp++) {
-        const ech_memory *p = &l->predicted.memory[sp];
+        const ech_memory *p = &predicted->memory[sp];
         ech_engine_memory_get(l->s->local[i].engine, (ech_space)sp, &memory[sp]);
         if (!has_stepped(l))
             foresee(p, &memory[sp]);
@@ -481,26 +512,22 @@ static ech_status local_figures(const loop *l, ech_rank_figures *out, int64_t *d
 {
     *diff = 0;
     for (int i = 0; i < l->s->n_local; i++) {
-        const int64_t d = largest_memory_diff(l, i, out[i].memory);
+        ECH_TRY(predict(l, l->s->local[i].rank, &out[i].predicted));
+        const int64_t d = largest_memory_diff(l, i, &out[i].predicted, out[i].memory);
         *diff = d > *diff ? d : *diff;
         ECH_TRY(ech_engine_check(l->s->local[i].engine));
-        ECH_TRY(predict(l, l->s->local[i].rank, &out[i].predicted));
-        for (int sp = 0; sp < ECH_N_SPACES && !has_stepped(l); sp++)
-            foresee(&out[i].predicted.memory[sp], &out[i].memory[sp]);
         out[i].sent = l->sent[i];
         out[i].rss_bytes = resident_bytes();
     }
     return ECH_OK;
 }
 
-/* Every rank's figures where they are asked for, else NULL: not told. */
+/* Every rank's figures. */
 static ech_status all_figures(const loop *l, const ech_rank_figures *mine, ech_rank_figures **out)
 {
     ech_transport *t = l->s->local[0].transport;
     const int n = l->s->n_local;
     *out = NULL;
-    if (!l->config->wants_ranks)
-        return ECH_OK;
     ECH_TRY(ech_calloc((size_t)(n > 1 ? n : t->size), sizeof **out, out));
     if (n == 1 && t->size > 1)
         return t->exchange(t, mine, sizeof *mine, *out);
@@ -514,9 +541,6 @@ static ech_status tell_figures(loop *l, const ech_rank_figures *mine, int64_t di
     ech_event_end e = {.steps = l->step,
                        .loss = l->loss,
                        .predicted = &l->predicted,
-                       .memory = mine->memory,
-                       .rss_bytes = mine->rss_bytes,
-                       .sent = &mine->sent,
                        .ranks = l->s->config.compile.block.layout.world,
                        .kernel_share = l->times.kernels_s / l->times.total_s,
                        .comm_share = l->times.comm_s / l->times.total_s,
@@ -526,9 +550,14 @@ static ech_status tell_figures(loop *l, const ech_rank_figures *mine, int64_t di
     ECH_TRY(largest_of_all(l, diff, &e.memory_diff_bytes));
     ECH_TRY(largest_of_all(l, l->worst_comm_diff, &e.comm_diff_bytes));
     ech_status st = all_figures(l, mine, &by_rank);
-    e.by_rank = by_rank;
-    if (st >= 0)
+    if (st >= 0) {
+        const ech_rank_figures *fullest = &by_rank[l->fullest];
+        e.memory = fullest->memory;
+        e.rss_bytes = fullest->rss_bytes;
+        e.sent = &fullest->sent;
+        e.by_rank = l->config->wants_ranks ? by_rank : NULL;
         st = TELL(l, end, &e);
+    }
     free(by_rank);
     return st;
 }
@@ -549,18 +578,28 @@ static ech_status run(loop *l, ech_loop_end *end)
 {
     bool stopping = false;
     const ech_loop_config *config = l->config;
-    ECH_TRY(predict(l, l->s->local[0].rank, &l->predicted));
+    ECH_TRY(ech_predict_fullest(&l->s->train, &l->s->eval, &l->fullest, &l->predicted));
+    if (l->config->step_s)
+        l->predicted.step_s = *l->config->step_s;
     ECH_TRY(tell_start(l));
     ECH_TRY(tell_passed_over(l));
     ECH_CHECK(!config->dump_grads || l->step < config->steps, ECH_E_USAGE,
               "--dump-grads: %s is at step %lld already, no step is made; --resume no starts anew",
               config->from->path, (long long)l->step);
+    ECH_CHECK(!config->trace_step || l->step < config->trace_step, ECH_E_USAGE,
+              "--trace: %s is at step %lld already, step %lld is not made; --resume no starts anew",
+              config->from->path, (long long)l->step, (long long)config->trace_step);
     while (l->step < config->steps && !stopping) {
         ECH_TRY(make_step(l, &stopping));
         const bool is_last = l->step == config->steps;
         stopping = stopping && !is_last; /* then nothing is left to stop */
         ECH_TRY(after_step(l, is_last, &stopping));
+        ECH_TRY(trace(l));
     }
+    if (l->step < config->trace_step)
+        ech_log_root(ECH_LOG_WARN, "no trace: the run stopped after step %lld, before step %lld",
+                     (long long)l->step, (long long)config->trace_step);
+    ech_session_say(l->s, "ending", l->step);
     if (config->dump_grads)
         ECH_TRY(ech_checkpoint_dump_grads(l->s, 1.0 / LOSS_SCALE, config->dump_grads));
     l->s->local[0].transport->spares_root = true; /* which may still be at its gradients' file */

@@ -24,7 +24,9 @@ typedef struct ech_loop_config {
     const ech_legal_report *legal;     /**< for the start event; NULL: none */
     const char *transport, *kernels;   /**< names, for the start event */
     const char *data;                  /**< JSON of ech_inputs_to_json, on rank 0; NULL: none */
+    const double *step_s;              /**< predicted seconds of a step, NULL: not known */
     bool wants_ranks;                  /**< start and end tell every rank's figures */
+    int64_t trace_step;                /**< step, from 1, whose time line is told; 0: none */
     ech_train_sink sink;
 } ech_loop_config;
 

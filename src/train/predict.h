@@ -3,16 +3,38 @@
 #ifndef ECH_TRAIN_PREDICT_H
 #define ECH_TRAIN_PREDICT_H
 
-#include "train/events.h" /* ech_prediction */
+#include "price/simulate.h"  /* ech_step_sums */
+#include "program/compile.h" /* ech_run */
+#include "train/events.h"    /* ech_prediction */
 
 /** Predicted memory of a rank (the fuller of both programs at its peak, the arena that holds
  *  either) and traffic of one training step.
  *  @param train  borrowed
- *  @param eval   NULL: no evaluation
- *  @param rank   whose traffic
- *  @param out    filled; step_s is NaN until a machine has been calibrated
+ *  @param eval   borrowed; of no classes: no evaluation
+ *  @param rank   whose
+ *  @param out    filled; step_s is NaN: see ech_predict_step
  *  @return ECH_OK | ECH_E_NOMEM */
-ECH_MUST_USE ech_status ech_predict(const ech_program *train, const ech_program *eval, int rank,
+ECH_MUST_USE ech_status ech_predict(const ech_run *train, const ech_run *eval, int rank,
                                     ech_prediction *out);
+
+/** Where the time of a training step goes on the machine of a calibration: its programs simulated.
+ *  @param path     file of `echelon bench --save`
+ *  @param train    borrowed
+ *  @param threads  of a rank; 0: as measured
+ *  @param real     that it computes in
+ *  @param out      set on success only
+ *  @param line     likewise, its time line, the caller's (ech_timeline_fini); NULL: not wanted
+ *  @return ECH_OK | ECH_E_CONFIG (a wrong file, or one that does not cover the programs)
+ *        | ECH_E_PARSE | ECH_E_IO | as ech_simulate */
+ECH_MUST_USE ech_status ech_predict_step(const char *path, const ech_run *train, int threads,
+                                         ech_dtype real, ech_step_sums *out, ech_timeline *line);
+
+/** The rank that has most memory in use at its fullest moment, device memory first; the lowest of
+ *  several.
+ *  @param rank  out
+ *  @param out   its prediction
+ *  @return ECH_OK | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_predict_fullest(const ech_run *train, const ech_run *eval, int *rank,
+                                            ech_prediction *out);
 
 #endif

@@ -93,8 +93,8 @@ static const ech_option rows[] = {
 
     {"layout.tp", ECH_OPTION_INT, AT(layout.tp), "1", "ranks", "1..1000000", NULL,
      "tensor parallelism; divides the heads"},
-    {"layout.pp", ECH_OPTION_INT, AT(layout.pp), "1", "ranks", "1..1000000", "1",
-     "pipeline parallelism"},
+    {"layout.pp", ECH_OPTION_INT, AT(layout.pp), "1", "ranks", "1..1000000", NULL,
+     "pipeline parallelism: stages of neighbouring layers"},
     {"layout.cp", ECH_OPTION_INT, AT(layout.cp), "1", "ranks", "1..1000000", "1",
      "context parallelism"},
     {"layout.ep", ECH_OPTION_INT, AT(layout.ep), "1", "ranks", "1..1000000", "1",
@@ -125,12 +125,18 @@ static const ech_option rows[] = {
     {"layout.zero.reduce", ECH_OPTION_CHOICE, AT(layout.zero.reduce), "last", "", "last|each", NULL,
      "gradients are reduced once a step, or after each micro-batch, stages 2 and 3"},
     {"layout.schedule", ECH_OPTION_WORD, AT(layout.schedule), "1f1b", "",
-     "gpipe|1f1b|interleaved|zb-h1|zb-v|FILE.csv", "gpipe|1f1b|interleaved",
-     "pipeline schedule; with pp 1 all but gpipe are the same"},
-    {"layout.virtual_stages", ECH_OPTION_INT, AT(layout.virtual_stages), "1", "chunks", "1..4096",
-     "1", "chunks of layers on one rank"},
-    {"layout.stages", ECH_OPTION_INTS_AUTO, AT(layout.stages), "auto", "layers", ">=0", "auto",
-     "layers of each stage, as a list"},
+     "gpipe|1f1b|interleaved|zb-h1|zb-v|FILE.csv", NULL,
+     "pipeline schedule, or a table of your own: a line a pipeline rank, cells such as 3B12 "
+     "(stage, "
+     "F, B, I or W, micro-batch); with pp 1 all names but gpipe are the same"},
+    {"layout.virtual_stages", ECH_OPTION_INT, AT(layout.virtual_stages), "1", "chunks", "1..32",
+     NULL, "chunks of layers on one rank, interleaved; zb-v always has two"},
+    {"layout.schedule_group", ECH_OPTION_INT, AT(layout.schedule_group), "0", "micro-batches",
+     "0..65536", NULL,
+     "micro-batches that go through a chunk together, interleaved: pp or more; 0: pp"},
+    {"layout.stages", ECH_OPTION_INTS_AUTO, AT(layout.stages), "auto", "layers", ">=0", NULL,
+     "layers of each stage in the order of the model, as a list, zeros too; auto: balanced by "
+     "cost"},
     {"layout.cp_kind", ECH_OPTION_CHOICE, AT(layout.cp_kind), "ring", "", "ring|gather|ulysses|usp",
      "ring", "how attention crosses cp"},
     {"layout.cp_ulysses", ECH_OPTION_INT, AT(layout.cp_ulysses), "1", "ranks", "1..1000000", "1",
@@ -215,7 +221,9 @@ static const ech_option rows[] = {
     {"faults.spike_sigma", ECH_OPTION_REAL, AT(faults.spike_sigma), "0", "sigma", ">=0", "0",
      "a loss this far off is treated like nan; 0: off"},
     {"faults.watchdog_s", ECH_OPTION_REAL, AT(faults.watchdog_s), "60", "s", ">=0", NULL,
-     "deadline of a wait for a peer, but for rank 0 at its files (a save); 0: none"},
+     "deadline of a wait for a peer, but for one at its files (a save), unless it is stopped or "
+     "gone; "
+     "0: none"},
     {"faults.sdc_every_steps", ECH_OPTION_INT, AT(faults.sdc_every_steps), "0", "steps", ">=0", "0",
      "steps between comparisons of replicated state; 0: off"},
 

@@ -17,7 +17,8 @@ typedef enum ech_option_type {
     ECH_OPTION_BYTES,      /**< int64_t; "8GiB" or a number of bytes */
     ECH_OPTION_BYTES_AUTO, /**< the same or "auto" */
     ECH_OPTION_CHOICE,     /**< an enum: place of the value in `allowed` */
-    ECH_OPTION_WORD,       /**< char *, owned; matches `allowed`; a list is joined with commas */
+    ECH_OPTION_WORD,       /**< char *, owned; matches `allowed`; a list is joined with commas, a
+                                FILE.csv is its path */
     ECH_OPTION_INTS_AUTO,  /**< ech_ints; a list, "2,2" or "auto" */
     ECH_OPTION_PATH,       /**< char *, owned; null: none */
     ECH_OPTION_PATH_AUTO,  /**< char *, owned; "auto" is NULL */

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "engine/virtual.h"
 #include "program/fingerprint.h"
+#include "train/gather.h"
 #include "train/init.h"
 
 #include <math.h>
@@ -13,23 +14,36 @@
 
 /* --- creation --- */
 
-static ech_status compile_all(ech_session *s)
+static ech_status compile_both(ech_session *s)
 {
-    ech_run_slots again;
-    ECH_TRY(ech_compile_train(&s->config.compile, &s->train, &s->slots));
+    ECH_TRY(ech_run_compile(&s->config.compile, ECH_MODE_TRAIN, &s->train));
     if (!s->config.has_eval)
         return ECH_OK;
-    ECH_TRY(ech_compile_eval(&s->config.compile, &s->eval, &again));
-    ECH_TRY(ech_program_chain(&s->train, &s->eval));
-    return ech_program_chain(&s->eval, &s->train);
+    ECH_TRY(ech_run_compile(&s->config.compile, ECH_MODE_EVAL, &s->eval));
+    ECH_TRY(ech_run_chain(&s->train, &s->eval));
+    return ech_run_chain(&s->eval, &s->train);
+}
+
+/* Engines run plain programs. */
+static ech_status compile_all(ech_session *s)
+{
+    ECH_TRY(compile_both(s));
+    ECH_TRY(ech_run_unroll(&s->train));
+    return ech_run_unroll(&s->eval);
 }
 
 static ech_status create_rank(ech_session *s, ech_local_rank *r, ech_transport *t)
 {
-    const ech_program *programs[] = {&s->train, &s->eval};
+    const ech_run_class *train = ech_run_of(&s->train, t->rank);
+    const ech_program *programs[] = {
+        &train->program, s->config.has_eval ? &ech_run_of(&s->eval, t->rank)->program : NULL};
     r->rank = t->rank;
     r->transport = t;
-    ECH_TRY(ech_comm_create(t, &s->config.compile.block.layout, s->train.n_requests + 1, &r->comm));
+    r->klass = train;
+    ECH_TRY(ech_comm_create(t, &s->config.compile.block.layout, train->program.n_requests + 1,
+                            &r->comm));
+    if (s->config.records)
+        ECH_TRY(ech_recorder_create(&train->program, t->rank, &r->recorder));
     const ech_engine_config config = {
         .program = programs,
         .n_programs = s->config.has_eval ? 2 : 1,
@@ -39,18 +53,14 @@ static ech_status create_rank(ech_session *s, ech_local_rank *r, ech_transport *
         .threads = s->config.threads,
         .seed = s->config.seed,
         .poison = s->config.poison,
+        .recorder = r->recorder,
     };
     return ech_engine_create(&config, &r->engine);
 }
 
-/* What a run is initialised from. */
-typedef struct start {
-    const ech_session *s;
-} start;
-
 static ech_status init_run(void *user, const ech_held_run *r)
 {
-    const ech_session *s = ((const start *)user)->s;
+    const ech_session *s = user;
     ech_init_weights(&s->model, r->param, s->config.seed, s->config.compile.block.real,
                      (ech_range){r->first, r->first + r->elems}, r->data);
     return ECH_OK;
@@ -58,14 +68,14 @@ static ech_status init_run(void *user, const ech_held_run *r)
 
 static ech_status fill_state(ech_session *s, int i)
 {
-    start from = {s};
     const ech_held held = ech_session_held(s, i);
     ech_held_clear(&held, ECH_HELD_PARAMS);
     ech_held_clear(&held, ECH_HELD_M);
-    if (s->slots.rope >= 0)
+    const int rope = s->local[i].klass->slots.rope;
+    if (rope >= 0)
         ech_rope_table_fill(&s->model, s->config.compile.block.seq,
-                            ech_engine_state(s->local[i].engine, s->slots.rope));
-    return ech_held_each(&held, ECH_HELD_PARAMS, init_run, &from);
+                            ech_engine_state(s->local[i].engine, rope));
+    return ech_held_each(&held, ECH_HELD_PARAMS, init_run, s);
 }
 
 static ech_status init_programs(ech_session *s, const ech_session_config *config)
@@ -75,8 +85,6 @@ static ech_status init_programs(ech_session *s, const ech_session_config *config
     ECH_TRY(ech_canon_create(&s->model, &s->canon));
     s->config.compile.block.model = &s->model;
     s->config.compile.block.canon = &s->canon;
-    s->form = ech_compile_form(&s->config.compile);
-    ECH_TRY(ech_compile_plan(&s->config.compile, &s->plan));
     return compile_all(s);
 }
 
@@ -113,6 +121,16 @@ static ech_status judge(const rank_word *all, int size, ech_status mine)
     return ECH_OK;
 }
 
+static uint64_t fingerprint(const ech_run *run)
+{
+    uint64_t of[2] = {0, 0};
+    for (int k = 0; k < run->n_classes; k++) {
+        of[1] = ech_program_fingerprint(run->program[k]);
+        of[0] = ech_hash64(of, sizeof of);
+    }
+    return of[0];
+}
+
 /* Every rank joins, also one that failed, so that nobody waits for it.  Ranks that compiled
  * different programs (another build, another configuration) would sum gradients of different
  * parameters. */
@@ -124,8 +142,8 @@ static ech_status agree_on_start(const ech_session *s, ech_transport *t, int n_l
         return mine;
     rank_word word = {.status = mine, .version = ECH_VERSION, .seed = s->config.seed};
     if (mine >= 0) {
-        word.train = ech_program_fingerprint(&s->train);
-        word.eval = ech_program_fingerprint(&s->eval);
+        word.train = fingerprint(&s->train);
+        word.eval = fingerprint(&s->eval);
     }
     ECH_TRY(ech_calloc((size_t)t->size, sizeof *all, &all));
     ech_status st = t->exchange(t, &word, sizeof word, all);
@@ -181,12 +199,16 @@ void ech_session_destroy(ech_session **session)
     for (int i = 0; i < s->n_local; i++) {
         ech_engine_destroy(&s->local[i].engine);
         ech_comm_destroy(&s->local[i].comm);
+        ech_recorder_destroy(&s->local[i].recorder);
     }
     free(s->local);
-    ech_deps_fini(&s->fuzz_deps[0]);
-    ech_deps_fini(&s->fuzz_deps[1]);
-    ech_program_fini(&s->train);
-    ech_program_fini(&s->eval);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; s->fuzz_deps[i] && k < s->train.n_classes; k++)
+            ech_deps_fini(&s->fuzz_deps[i][k]);
+        free(s->fuzz_deps[i]);
+    }
+    ech_run_fini(&s->train);
+    ech_run_fini(&s->eval);
     ech_canon_fini(&s->canon);
     free(s);
     *session = NULL;
@@ -201,21 +223,21 @@ static void *state(ech_session *s, int i, int slot)
 
 int32_t *ech_session_tokens(ech_session *s, int i)
 {
-    return state(s, i, s->slots.tokens);
+    return state(s, i, s->local[i].klass->slots.tokens);
 }
 
 int32_t *ech_session_labels(ech_session *s, int i)
 {
-    return state(s, i, s->slots.labels);
+    return state(s, i, s->local[i].klass->slots.labels);
 }
 
 static ech_held held_of(ech_session *s, int rank, ech_engine *engine)
 {
     return (ech_held){.canon = &s->canon,
-                      .plan = &s->plan,
+                      .plan = &ech_run_of(&s->train, rank)->plan,
                       .layout = &s->config.compile.block.layout,
-                      .slots = &s->slots,
-                      .form = s->form,
+                      .slots = &ech_run_of(&s->train, rank)->slots,
+                      .form = s->train.form,
                       .real = s->config.compile.block.real,
                       .rank = rank,
                       .engine = engine};
@@ -257,31 +279,6 @@ static ech_status unpack_run(void *user, const ech_held_run *r)
     return ECH_OK;
 }
 
-/* One message outside steps, on a communicator of its own so that no step counts it.  Rank 0 takes
- * one rank after the other, so the others wait for all before them. */
-static ech_status exchange_block(const ech_session *s, ech_comm *comm, const ech_coll *coll)
-{
-    int request;
-    int turns = 0;
-    int64_t seen = -1;
-    double since = 0.0;
-    const int before_me = s->local[0].rank ? s->local[0].transport->size : 1;
-    const double patience = s->config.watchdog_s * before_me;
-    ECH_TRY(ech_coll_start(comm, coll, &request));
-    for (;;) {
-        const ech_status st = ech_coll_test(comm, request);
-        if (st != ECH_BLOCKED)
-            return st == ECH_DONE ? ECH_OK : st;
-        const bool moved = ech_comm_activity(comm) != seen;
-        seen = ech_comm_activity(comm);
-        since = moved ? ech_clock_s() : since;
-        turns = moved ? 0 : turns + 1;
-        ECH_CHECK(patience <= 0.0 || ech_clock_s() < since + patience, ECH_E_TIMEOUT,
-                  "no state from another rank for %.0f s", patience);
-        ech_clock_backoff(turns);
-    }
-}
-
 static ech_status collect_from(ech_session *s, ech_comm *comm, const ech_held *h,
                                ech_held_class what, packing *p)
 {
@@ -298,7 +295,7 @@ static ech_status collect_from(ech_session *s, ech_comm *comm, const ech_held *h
         return ECH_OK;
     if (is_mine)
         ECH_TRY(ech_held_each(h, what, pack_run, p));
-    ECH_TRY(exchange_block(s, comm, &coll));
+    ECH_TRY(ech_gather_pass(s, comm, &coll));
     p->packed = packed;
     if (!is_mine)
         ECH_TRY(ech_held_each(h, what, unpack_run, p));
@@ -444,6 +441,60 @@ ech_status ech_session_agree(ech_session *s, ech_status mine)
     return share_words(s, mine, worst);
 }
 
+/* --- flight recorder --- */
+
+void ech_session_set_flight(ech_session *s, ech_flight *flight)
+{
+    for (int i = 0; i < s->n_local; i++) {
+        s->local[i].flight = ech_flight_take(flight, s->local[i].rank);
+        ech_engine_set_flight(s->local[i].engine, s->local[i].flight);
+    }
+}
+
+void ech_session_say(ech_session *s, const char *words, int64_t step)
+{
+    for (int i = 0; i < s->n_local; i++) {
+        s->local[i].step = step;
+        ech_flight_post_outside(s->local[i].flight, words, step);
+    }
+}
+
+void ech_session_say_end(ech_session *s, int exit_code)
+{
+    for (int i = 0; i < s->n_local; i++)
+        ech_flight_post_end(s->local[i].flight, exit_code);
+}
+
+static const ech_program *program_of(void *user, int rank, int which)
+{
+    const ech_session *s = user;
+    if (which == 1 && s->config.has_eval)
+        return &ech_run_of(&s->eval, rank)->program;
+    return which == 0 ? &ech_run_of(&s->train, rank)->program : NULL;
+}
+
+ech_status ech_session_explain(const ech_session *s, const ech_flight *flight, ech_explanation *out)
+{
+    ech_flight_view view;
+    char *life = NULL;
+    ECH_TRY(ech_flight_look(flight, &view));
+    ech_status st = ech_calloc((size_t)view.n_ranks, 1, &life);
+    if (st >= 0) {
+        ech_explain_look(&view, life);
+        const ech_explain_query query = {.view = &view,
+                                         .layout = &s->config.compile.block.layout,
+                                         .program_of = program_of,
+                                         .user = (void *)(uintptr_t)s,
+                                         .life = life,
+                                         .now_s = ech_clock_s(),
+                                         .from = s->local[0].rank};
+        st = ech_explain(&query, out);
+    }
+    free(life);
+    ech_flight_view_fini(&view);
+    return st;
+}
+
 /* --- running --- */
 
 static ech_status run_alone(ech_session *s, int program, ech_segment segment)
@@ -460,6 +511,8 @@ static ech_status run_alone(ech_session *s, int program, ech_segment segment)
             return st;
         const bool moved = ech_engine_activity(e) != before;
         since = moved || since <= 0.0 ? ech_clock_s() : since;
+        if (moved)
+            ech_flight_post_moved(s->local[0].flight, since);
         turns = moved ? 0 : turns + 1;
         ECH_CHECK(s->config.watchdog_s <= 0.0 || ech_clock_s() - since < s->config.watchdog_s,
                   ECH_E_TIMEOUT, "no message for %.0f s: %s", s->config.watchdog_s,
@@ -478,8 +531,10 @@ static ech_status run_segment(ech_session *s, int program, ech_segment segment)
         engine[i] = s->local[i].engine;
     if (!s->fuzz_seed)
         return ech_virtual_run(engine, s->n_local, program, segment);
-    return ech_virtual_fuzz(engine, s->n_local, program, segment, program ? &s->eval : &s->train,
-                            &s->fuzz_deps[program], s->fuzz_seed + (uint64_t)segment);
+    const ech_run *run = program ? &s->eval : &s->train;
+    const ech_virtual_orders orders = {run->program, s->fuzz_deps[program], run->class_of};
+    return ech_virtual_fuzz(engine, s->n_local, program, segment, &orders,
+                            s->fuzz_seed + (uint64_t)segment);
 }
 
 /* Scalars that are typed replicated: any rank's are everybody's. */
@@ -495,7 +550,7 @@ static void read_result(const ech_session *s, ech_step_result *out)
     out->is_updated = false;
 }
 
-ech_status ech_session_step(ech_session *s, const ech_step_request *r, ech_step_result *out)
+static ech_status run_step(ech_session *s, const ech_step_request *r, ech_step_result *out)
 {
     for (int i = 0; i < s->n_local; i++) {
         ech_engine *e = s->local[i].engine;
@@ -515,6 +570,17 @@ ech_status ech_session_step(ech_session *s, const ech_step_request *r, ech_step_
     return ECH_OK;
 }
 
+ech_status ech_session_step(ech_session *s, const ech_step_request *r, ech_step_result *out)
+{
+    ECH_ASSERT(!r->records || s->config.records);
+    for (int i = 0; i < s->n_local && r->records; i++)
+        ech_recorder_begin(s->local[i].recorder);
+    const ech_status st = run_step(s, r, out);
+    for (int i = 0; i < s->n_local && r->records; i++)
+        ech_recorder_end(s->local[i].recorder);
+    return st;
+}
+
 ech_status ech_session_eval(ech_session *s, bool wants_stop, ech_eval_result *out)
 {
     ECH_ASSERT(s->config.has_eval);
@@ -531,12 +597,22 @@ ech_status ech_session_eval(ech_session *s, bool wants_stop, ech_eval_result *ou
     return ECH_OK;
 }
 
+static ech_status derive_orders(const ech_run *run, ech_deps **out)
+{
+    if (*out || !run->n_classes)
+        return ECH_OK;
+    ECH_TRY(ech_calloc((size_t)run->n_classes, sizeof **out, out));
+    for (int k = 0; k < run->n_classes; k++)
+        ECH_TRY(ech_deps_derive(run->program[k], ECH_DEPS_ON_ADDRESSES, &(*out)[k]));
+    return ECH_OK;
+}
+
 ech_status ech_session_fuzz(ech_session *s, uint64_t seed)
 {
-    const ech_program *programs[] = {&s->train, &s->eval};
-    for (int i = 0; i < (s->config.has_eval ? 2 : 1) && seed; i++)
-        if (!s->fuzz_deps[i].n)
-            ECH_TRY(ech_deps_derive(programs[i], ECH_DEPS_ON_ADDRESSES, &s->fuzz_deps[i]));
+    if (seed) {
+        ECH_TRY(derive_orders(&s->train, &s->fuzz_deps[0]));
+        ECH_TRY(derive_orders(&s->eval, &s->fuzz_deps[1]));
+    }
     s->fuzz_seed = seed;
     return ECH_OK;
 }
@@ -544,8 +620,8 @@ ech_status ech_session_fuzz(ech_session *s, uint64_t seed)
 /* The first micro-batch of local rank i whose loss is not finite, -1: none. */
 static int64_t nonfinite_micro(ech_session *s, int i)
 {
-    const double *losses = state(s, i, s->slots.losses);
-    for (int k = 0; k < s->train.micro_batches; k++)
+    const double *losses = state(s, i, s->local[i].klass->slots.losses);
+    for (int k = 0; losses && k < s->config.compile.micro_batches; k++)
         if (!isfinite(losses[k]))
             return k;
     return -1;

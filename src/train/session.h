@@ -9,6 +9,7 @@
 #define ECH_TRAIN_SESSION_H
 
 #include "engine/engine.h"   /* ech_engine */
+#include "engine/explain.h"  /* ech_explanation */
 #include "program/compile.h" /* ech_compile_spec */
 #include "program/deps.h"    /* ech_deps */
 #include "train/held.h"      /* ech_held */
@@ -23,14 +24,19 @@ typedef struct ech_session_config {
     bool poison;                   /**< NaN where a life ends (tests) */
     double watchdog_s;             /**< deadline of a wait, 0: none */
     bool has_eval;                 /**< compile the evaluation program too */
+    bool records;                  /**< steps can be recorded: memory for their bars is reserved */
 } ech_session_config;
 
 /** One rank that lives here. */
 typedef struct ech_local_rank {
     int rank;
-    ech_transport *transport; /**< borrowed */
-    ech_comm *comm;           /**< owned */
-    ech_engine *engine;       /**< owned */
+    const ech_run_class *klass; /**< what it runs and holds; borrowed from the session */
+    ech_transport *transport;   /**< borrowed */
+    ech_comm *comm;             /**< owned */
+    ech_engine *engine;         /**< owned */
+    ech_recorder *recorder;     /**< owned; NULL without config.records */
+    ech_flight_record *flight;  /**< borrowed; NULL: it does not record where it stands */
+    int64_t step;               /**< in work, or the last one made; from 1 */
 } ech_local_rank;
 
 /** A session.  Read its fields; change it through the calls. */
@@ -38,16 +44,14 @@ typedef struct ech_session {
     ech_session_config config;
     ech_model model;
     ech_canon canon; /**< owned */
-    ech_shard_plan plan;
-    ech_state_form form;
-    ech_program train; /**< owned */
-    ech_program eval;  /**< owned; no items without evaluation */
-    ech_run_slots slots;
+    ech_run train;   /**< owned */
+    ech_run eval;    /**< owned; no classes without evaluation */
     ech_kernel_table kernels;
     ech_local_rank *local; /**< owned, [n_local] */
     int n_local;
-    ech_deps fuzz_deps[2]; /**< owned: of train, eval; derived when fuzzing is first asked for */
-    uint64_t fuzz_seed;    /**< 0: in program order */
+    ech_deps *fuzz_deps
+        [2]; /**< owned [classes]: of train, eval; derived when fuzzing is first asked for */
+    uint64_t fuzz_seed; /**< 0: in program order */
 } ech_session;
 
 /** What a step came to, the same on every rank. */
@@ -82,11 +86,36 @@ ECH_MUST_USE ech_status ech_session_create(const ech_session_config *config,
                                            ech_transport *const *transport, int n_local,
                                            ech_session **out);
 
+/** From now on the ranks that live here record where they stand.
+ *  @param s       in/out
+ *  @param flight  borrowed, outlives the session; NULL: they do not */
+void ech_session_set_flight(ech_session *s, ech_flight *flight);
+
+/** Record what the ranks that live here are at outside of steps and evaluations, "writing a
+ *  checkpoint"; the next step overwrites it.
+ *  @param s      in/out
+ *  @param words  at most ECH_FLIGHT_NAME_BYTES - 1 bytes count
+ *  @param step   in work, or the last one made */
+void ech_session_say(ech_session *s, const char *words, int64_t step);
+
+/** Record that the ranks that live here end in order.
+ *  @param s          in/out
+ *  @param exit_code  of the process */
+void ech_session_say_end(ech_session *s, int exit_code);
+
+/** Who waits for whom, now, as far as a rank of this process can tell.
+ *  @param s       borrowed
+ *  @param flight  borrowed: of the run
+ *  @param out     set on success
+ *  @return ECH_OK | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_session_explain(const ech_session *s, const ech_flight *flight,
+                                            ech_explanation *out);
+
 /** Release; accepts NULL, nulls the pointer.  The transports stay. */
 void ech_session_destroy(ech_session **s);
 
-/** Token slot of local rank i: int32 [micro_batches * rows, seq]; write it before a step or an
- *  evaluation.  Local row i of micro-batch k is row ech_first_row(program, rank, k) + i of the
+/** Token slot of local rank i: int32 [micro_batches * rows, seq], or NULL on a stage that takes none;
+ *  write it before a step or an evaluation.  Local row i of micro-batch k is row ech_first_row(program, rank, k) + i of the
  *  global batch. */
 int32_t *ech_session_tokens(ech_session *s, int i);
 
@@ -117,6 +146,7 @@ typedef struct ech_step_request {
     double lr, loss_scale;
     ech_commit commit;
     bool wants_stop; /**< this process was asked to stop: all ranks learn of it with the loss */
+    bool records;    /**< keep what it does, for ech_trace_gather; wants config.records */
 } ech_step_request;
 
 /** Run one training step on the batch fed.  *Collective*.

@@ -23,10 +23,11 @@ static ech_status each_range(const ech_held *h, on_range visit, void *user)
 {
     int64_t coord[ECH_N_AXES];
     ech_layout_coords(h->layout, h->rank, coord);
-    for (int u = 0; u < h->canon->n_units; u++)
+    for (int i = 0; i < ech_shard_unit_count(h->plan); i++)
         for (int part = 0; part < ECH_N_PARTS; part++)
             for (int c = 0; c < N_CLASSES; c++) {
                 ech_held_range r;
+                const int u = ech_shard_unit_at(h->plan, i);
                 if (!ech_held_range_get(h, classes[c].held, u, (ech_part)part, &r))
                     continue;
                 const ech_ckpt_span span = {
@@ -50,6 +51,8 @@ static ech_status add_share(void *user, int cls, const ech_ckpt_span *span,
     const saving *s = user;
     const ech_layout *l = s->h->layout;
     int64_t coord[ECH_N_AXES];
+    if (span->part == ECH_PART_TIED && span->unit > 0)
+        return ECH_OK; /* the embedding's stage writes it */
     ech_layout_coords(l, s->h->rank, coord);
     const ech_range share =
         range->is_own
@@ -92,15 +95,16 @@ static ech_ckpt_head head_of(const ech_session *s, const ech_state_spec *spec)
 {
     const ech_layout *l = &s->config.compile.block.layout;
     const ech_dtype real = s->config.compile.block.real;
-    const bool has_moments = s->slots.moments[ECH_PART_CUT] >= 0;
+    const ech_run_class *klass = &s->train.klass[0];
+    const bool has_moments = s->config.compile.block.optim == ECH_UPDATE_ADAMW;
     ech_ckpt_head h = {
         .run = spec->run,
         .layout = {.world = l->world,
                    .tp = l->degree[ECH_AXIS_TP],
                    .cp = l->degree[ECH_AXIS_CP],
                    .pp = l->degree[ECH_AXIS_PP],
-                   .shards = s->plan.shards,
-                   .replicas = ech_layout_data_degree(l) / s->plan.shards,
+                   .shards = klass->plan.shards,
+                   .replicas = ech_layout_data_degree(l) / klass->plan.shards,
                    .is_sequence_parallel = s->config.compile.block.policy.is_sequence_parallel},
         .model = &s->model,
         .canon = &s->canon,

@@ -65,12 +65,38 @@ static void flops_per_token(void **state)
                 6.0 * (double)c.matmul + full + windowed, 1.0);
 }
 
+/* The shares of all units add up to the whole model's, with experts, windows and tied tables too. */
+static void unit_flops(void **state)
+{
+    size_t n;
+    const char *const *names = ech_model_presets(&n);
+    (void)state;
+    for (size_t k = 0; k < n; k++)
+        for (int causal = 0; causal < 2; causal++) {
+            ech_model m;
+            assert_ok(ech_model_load(names[k], &m));
+            const double whole = ech_model_flops_per_token(&m, 4096, causal);
+            double sum = 0;
+            for (int64_t unit = 0; unit <= m.layers + 1; unit++)
+                sum += ech_model_unit_flops(&m, unit, 4096, causal);
+            assert_near(sum, whole, 1e-12 * whole);
+            assert_near(ech_model_unit_flops(&m, 0, 4096, causal), 0, 0);
+            assert_near(ech_model_unit_flops(&m, m.layers + 1, 4096, causal),
+                        6.0 * (double)(m.vocab * m.hidden), 0);
+        }
+    ech_model gpt2;
+    assert_ok(ech_model_load("gpt2", &gpt2)); /* 12 H^2 in matrices, 12 s H of attention */
+    assert_near(ech_model_unit_flops(&gpt2, 7, 1024, false),
+                6.0 * 12 * 768 * 768 + 12.0 * 1024 * 768, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_has_its_published_total),
         cmocka_unit_test(names_and_nearest_names),
         cmocka_unit_test(flops_per_token),
+        cmocka_unit_test(unit_flops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

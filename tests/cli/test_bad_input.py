@@ -233,11 +233,52 @@ def test_typos(place):
                        ("precision.compute=fp23", "fp32")]:
         refused(f"--set {key}", place, ["train", config, "--set", key], [words, f"--set {key}"
                                                                          if "=" in key else key])
-    for key in ("layout.pp=2", "layout.cp=2", "precision.compute=bf16",
+    for key in ("layout.cp=2", "precision.compute=bf16",
                 "faults.nan=rollback", "checkpoint.async=true", "layout.recompute=full",
                 "optim.name=muon"):
         refused(f"--set {key}", place, ["train", config, "--set", key, "--ranks", "1"],
                 ["not built yet", key.split("=")[0]])
+
+
+def test_pipelines(place):
+    """Layers for every stage, micro-batches that interleave, lists that add up, tables by their
+    cells; on the ranks that are asked for, and before any of them starts."""
+    interleaved = {"pp": 2, "schedule": "interleaved", "virtual_stages": 2}
+    four = {**MODELS["llama"], "layers": 4}
+    with open(place.path("table.csv"), "w") as file:
+        file.write("# stage, what, micro-batch\n0F0,0F1,0B0,0B1\n1F0,1Q0,1F1,1B1\n")
+    cases = [
+        ("fewer layers than stages", 4, {"layout": {"pp": 4}},
+         ["layout.pp: pp 4 for a model of 2 layers", "nearest legal value 2"]),
+        ("fewer layers than virtual stages", 2,
+         {"layout": interleaved, "batch": {"global": 4, "micro": 1}},
+         ["layout.virtual_stages: pp 2 x 2 virtual stages = 4 stages for a model of 2 layers",
+          "nearest legal value 1"]),
+        ("micro-batches that do not interleave", 4,
+         {"model": four, "layout": interleaved, "batch": {"global": 12, "micro": 2}},
+         ["batch.global: 3 micro-batches a step (global 12 / micro 2 / dp 2) are interleaved in "
+          "groups of 2: nearest legal 2 and 4; nearest legal values 8 and 16"]),
+        ("a group smaller than pp", 2,
+         {"model": four, "layout": {**interleaved, "schedule_group": 1},
+          "batch": {"global": 4, "micro": 1}}, ["layout.schedule_group: 1 micro-batches",
+                                                "nearest legal value 2"]),
+        ("a list of another sum", 2, {"layout": {"pp": 2, "stages": [1, 2]}},
+         ["layout.stages: they have 3 layers, the model has 2; legal: auto"]),
+        ("a list of another length", 2, {"layout": {"pp": 2, "stages": [1, 0, 1]}},
+         ["layout.stages: 3 stages are listed, pp 2 x 1 a rank under 1f1b makes 2"]),
+        ("virtual stages under 1f1b", 2, {"layout": {"pp": 2, "virtual_stages": 2}},
+         ["layout.virtual_stages: 2 under 1f1b", "nearest legal value 1"]),
+        ("a schedule that is none", 2, {"layout": {"pp": 2, "schedule": "zb-h2"}},
+         ["'zb-h2' is not known", "did you mean zb-h1?"]),
+        ("no such table", 2, {"layout": {"pp": 2, "schedule": "none.csv"}},
+         ["layout.schedule: '", "none.csv' does not exist"]),
+        ("a table with a fault", 2,
+         {"layout": {"pp": 2, "schedule": "table.csv"}, "batch": {"global": 2, "micro": 1}},
+         ["table.csv:3:2: '1Q0' is no cell"])]
+    for what, ranks, keys, words in cases:
+        for command in ("check", "train"):
+            refused(f"{command}: {what}", place,
+                    [command, place.config(**keys), "--ranks", str(ranks)], words)
 
 
 def test_unreadable_configurations(place):
@@ -310,7 +351,8 @@ def test_usage(place):
             (["train", config, "--transport", "tcp", "--ranks", "2"], "self, inproc or mpi"),
             (["train", config, "--kernels", "gpu", "--ranks", "2"], "auto, cpu or ref"),
             (["train", config, "--hostfile", "hosts"], "--hostfile hosts: there is no such file"),
-            (["train", config, "--trace", "t.json"], "--trace is not built yet"),
+            (["train", config, "--trace", "t.txt"], "FILE.json (a trace for Perfetto) or FILE.svg"),
+            (["train", config, "--report", "r.html"], "--report is not built yet"),
             (["train", config, "--json=yes"], "--json"),
             (["train", config, "--steps"], "--steps")]:
         refused(" ".join(args[:1] + args[2:]), place, args, words)
@@ -352,6 +394,7 @@ with Place() as place:
     test_check_on_hosts(place)
     test_sizes_beyond_64_bits(place)
     test_typos(place)
+    test_pipelines(place)
     test_unreadable_configurations(place)
     test_model_folders(place)
     test_usage(place)

@@ -304,7 +304,7 @@ def test_a_rank_hangs(place):
     expect("a rank hangs: in time", took < 20, True)
     with open(place.path("stderr")) as file:
         words = file.read()
-    expect_in("a rank hangs: words", "no message for 2 s", words)
+    expect_in("a rank hangs: words", "no progress for 2 s: rank 1 stands ", words)
 
 
 # --- ranks that do not fit ------------------------------------------------------------------------

@@ -42,7 +42,7 @@ void *realloc(void *p, size_t bytes)
 }
 #endif
 
-enum { RANKS = 3, MOST = 4 };
+enum { RANKS = 3, MOST = 16 };
 
 typedef struct world {
     int n;
@@ -171,6 +171,64 @@ static void test_sent_is_what_the_op_table_says(void **state)
         check_op_traffic(ECH_OP_ALL_GATHER_START, ECH_COLL_ALL_GATHER, sizes[i]);
         check_op_traffic(ECH_OP_SUM_SMALL_START, ECH_COLL_SUM_SMALL, sizes[i]);
     }
+}
+
+/* --- stages that share the token table --- */
+
+/* Every kind over tied, in a mesh of pp stages of four ranks, pp outermost or innermost: pairs that
+ * hold different values, and beside them ranks that are alone. */
+static void check_tied(int pp, int first, int last, bool is_pp_inner)
+{
+    const ech_layout_spec spec = {.tp = 2,
+                                  .cp = 1,
+                                  .pp = pp,
+                                  .dp = 2,
+                                  .kv_share = 1,
+                                  .tied = {first, last},
+                                  .order = {is_pp_inner ? ECH_AXIS_PP : ECH_AXIS_TP,
+                                            is_pp_inner ? ECH_AXIS_TP : ECH_AXIS_CP, ECH_AXIS_DP,
+                                            is_pp_inner ? ECH_AXIS_CP : ECH_AXIS_PP}};
+    ech_layout l;
+    world w;
+    assert_ok(ech_layout_make(&spec, &l));
+    world_open_layout(&w, &l, 1);
+    for (int kind = 0; kind <= ECH_COLL_SUM_SMALL; kind++) {
+        coll_run run[MOST];
+        for (int r = 0; r < w.n; r++) {
+            const int stage = is_pp_inner ? r % pp : r / 4;
+            const int place = is_pp_inner ? r / pp : r % 4;
+            const bool is_tied = stage == first || stage == last;
+            coll_case c = {.kind = (ech_coll_kind)kind,
+                           .axis = ECH_AXIS_TIED,
+                           .dtype = ECH_F64,
+                           .size = is_tied ? 2 : 1,
+                           .seed = (uint64_t)place + (is_tied ? 0 : 4 * (uint64_t)(stage + 1))};
+            c.n = coll_case_fit(c.kind, c.size, 997);
+            coll_run_init(&run[r], &c, is_tied && stage == last);
+        }
+        run_together(&w, run);
+        for (int r = 0; r < w.n; r++) {
+            const ech_tree tree = ech_tree_default(run[r].c.size);
+            assert_true(coll_run_is_right(&run[r], &tree));
+            assert_int_equal(ech_comm_group_size(w.comm[r], ECH_AXIS_TIED), run[r].c.size);
+            assert_int_equal(ech_comm_group_index(w.comm[r], ECH_AXIS_TIED), run[r].member);
+            assert_int_equal(ech_comm_sent(w.comm[r])->wire_bytes[ECH_AXIS_TIED],
+                             coll_case_wire(&run[r].c, run[r].member));
+            ech_comm_sent_reset(w.comm[r]);
+            coll_run_fini(&run[r]);
+        }
+    }
+    world_close(&w);
+}
+
+static void test_tied_stages_are_pairs(void **state)
+{
+    (void)state;
+    for (int pp = 2; pp <= 4; pp++)
+        for (int inner = 0; inner < 2; inner++) {
+            check_tied(pp, 0, pp - 1, inner);
+            check_tied(pp, pp - 1, pp - 2, inner); /* the first stage on the last rank */
+        }
 }
 
 /* --- a group of one --- */
@@ -419,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_is_allocated_after_create),
         cmocka_unit_test(test_sent_is_what_the_op_table_says),
+        cmocka_unit_test(test_tied_stages_are_pairs),
         cmocka_unit_test(test_alone_a_sum_is_not_doubled),
         cmocka_unit_test(test_alone_it_is_a_copy),
         cmocka_unit_test(test_alone_start_up_needs_nobody),

@@ -91,7 +91,7 @@ static void bench_start(bench *b, const tiny_spec *spec)
     tiny_start(&b->spec, &b->run);
     tiny_feed(&b->run, 0, most, NULL);
     set_cells(b);
-    const ech_program *p = &b->run.session->train;
+    const ech_program *p = &b->run.session->train.klass[0].program;
     assert_ok(ech_deps_derive(p, ECH_DEPS_ON_ADDRESSES, &b->deps));
     b->before = order_by_edges(&b->deps);
     b->bytes = p->state_bytes[ECH_SPACE_DEVICE];
@@ -140,7 +140,7 @@ static bool is_right(const bench *b)
 
 static ech_segment segment_of(const bench *b, int node)
 {
-    return b->run.session->train.item[b->deps.item[node]].segment;
+    return b->run.session->train.klass[0].program.item[b->deps.item[node]].segment;
 }
 
 /* All that `late` or `early` needs, then early, then late, then the rest: early overtakes late. */
@@ -150,7 +150,8 @@ static int overtaking(const bench *b, int late, int early, bool at_once, int *li
     const ech_deps *d = &b->deps;
     bool *taken = calloc((size_t)d->n, sizeof *taken);
     ech_deps cut;
-    assert_ok(ech_deps_derive(&b->run.session->train, ECH_DEPS_ON_ADDRESSES, &cut));
+    assert_ok(
+        ech_deps_derive(&b->run.session->train.klass[0].program, ECH_DEPS_ON_ADDRESSES, &cut));
     assert_true(ech_deps_drop(&cut, early, late));
     order without = order_by_edges(&cut);
     assert_false(order_has(&without, late, early));
@@ -181,7 +182,7 @@ static int in_order(const bench *b, ech_segment segment, int *list)
 
 static const ech_op *op_of(const bench *b, int node)
 {
-    const ech_program *p = &b->run.session->train;
+    const ech_program *p = &b->run.session->train.klass[0].program;
     const ech_block *block = &p->block[p->item[b->deps.item[node]].block];
     return b->deps.op[node] == ECH_DEPS_RELEASE ? NULL : &block->op[b->deps.op[node]];
 }
@@ -194,7 +195,7 @@ static const ech_op_row *row_of(const bench *b, int node)
 
 static int request_of(const bench *b, int node)
 {
-    const ech_program *p = &b->run.session->train;
+    const ech_program *p = &b->run.session->train.klass[0].program;
     return p->item[b->deps.item[node]].request + op_of(b, node)->request;
 }
 
@@ -311,13 +312,14 @@ static bool seed_shows(bench *b, int late, int early, uint64_t seed)
     ech_engine *engine[4];
     ech_deps cut;
     ech_status st = ECH_OK;
-    const ech_program *p = &b->run.session->train;
+    const ech_program *p = &b->run.session->train.klass[0].program;
     assert_ok(ech_deps_derive(p, ECH_DEPS_ON_ADDRESSES, &cut));
     assert_true(ech_deps_drop(&cut, early, late));
     engines_of(b, engine);
     for (int s = 0; s < ECH_N_SEGMENTS && st >= 0; s++)
         st = s == (int)segment_of(b, early)
-                 ? ech_virtual_fuzz(engine, b->run.world, 0, (ech_segment)s, p, &cut, seed)
+                 ? ech_virtual_fuzz(engine, b->run.world, 0, (ech_segment)s,
+                                    &(ech_virtual_orders){&p, &cut, NULL}, seed)
                  : ech_virtual_run(engine, b->run.world, 0, (ech_segment)s);
     const bool shows = st < 0 || !is_right(b);
     ech_deps_fini(&cut);
@@ -344,7 +346,8 @@ static bool is_release(const bench *b, int node)
 
 static edge_class classify(const bench *b, int late, int early)
 {
-    const int why = order_reason(&b->run.session->train, &b->deps, true, late, early);
+    const int why =
+        order_reason(&b->run.session->train.klass[0].program, &b->deps, true, late, early);
     if (why & ORDER_SCRATCH)
         return EDGE_SCRATCH;
     if (why == ORDER_SENT)
@@ -373,7 +376,7 @@ static void try_edge(bench *b, int late, int early, tally t[N_EDGE_CLASSES])
             "not shown: item %d op %d (slot %d) before item %d op %d (slot %d), reason %d\n",
             b->deps.item[late], b->deps.op[late], b->deps.slot[late], b->deps.item[early],
             b->deps.op[early], b->deps.slot[early],
-            order_reason(&b->run.session->train, &b->deps, true, late, early));
+            order_reason(&b->run.session->train.klass[0].program, &b->deps, true, late, early));
 }
 
 /* Segments are run one after the other, so an edge between two of them has nothing to add. */
@@ -455,7 +458,7 @@ static void test_edges_of_gpt2_with_three_micro_batches(void **state)
     drop_edges("gpt2, tied, dropout, dp 2, 3 micro-batches", &spec, 2);
     spec = base(TINY_QWEN);
     spec.accumulation = 3;
-    spec.all_forward_first = true;
+    spec.schedule = true ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
     drop_edges("qwen, dp 2, 3 micro-batches, forward first", &spec, 2);
 }
 

@@ -93,7 +93,7 @@ static void check_all_layouts(tiny_kind kind, double dropout)
             spec.dp = dp;
             spec.accumulation = accumulations[a];
             spec.rows = ROWS / (dp * accumulations[a]);
-            spec.all_forward_first = a == 1;
+            spec.schedule = a == 1 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
             check_layout(&spec, &ref);
         }
     for (int i = 0; i < STEPS; i++)

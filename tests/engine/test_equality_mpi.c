@@ -92,7 +92,7 @@ static void check_one(mpi_world *w, const trio *t, const ech_step_result *one,
 static void check_sent(mpi_world *w, const ech_session *s)
 {
     ech_traffic predicted[ECH_N_AXES];
-    ech_program_traffic(&s->train, w->t->rank, predicted);
+    ech_program_traffic(&s->train.klass[0].program, w->t->rank, predicted);
     for (int a = 0; a < ECH_N_AXES; a++)
         MPI_WORLD_CHECK(w,
                         ech_comm_sent(s->local[0].comm)->wire_bytes[a] == predicted[a].wire_bytes);

@@ -26,8 +26,8 @@ static int find_start(const ech_program *p, int from)
 
 static void compare(tiny_run *one, tiny_run *other)
 {
-    ech_program *p = &other->session->train;
-    const uint64_t wanted = ech_program_fingerprint(&one->session->train);
+    ech_program *p = &other->session->train.klass[0].program;
+    const uint64_t wanted = ech_program_fingerprint(&one->session->train.klass[0].program);
     expect(ech_program_fingerprint(p) == wanted, "equal programs have different fingerprints");
     (void)snprintf(p->block[0].name, sizeof p->block[0].name, "renamed");
     expect(ech_program_fingerprint(p) == wanted, "a name changed the fingerprint");
@@ -58,8 +58,8 @@ int main(void)
     tiny_stop(&other);
     spec.rows = 2;
     tiny_start(&spec, &other);
-    expect(ech_program_fingerprint(&other.session->train) !=
-               ech_program_fingerprint(&one.session->train),
+    expect(ech_program_fingerprint(&other.session->train.klass[0].program) !=
+               ech_program_fingerprint(&one.session->train.klass[0].program),
            "programs of different shapes have the same fingerprint");
     tiny_stop(&other);
     tiny_stop(&one);

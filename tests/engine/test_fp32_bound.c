@@ -219,7 +219,7 @@ static void check_many_ranks(tiny_spec spec, const outcome *one, const outcome *
         spec.shard_group = rows[i].group;
         spec.accumulation = rows[i].accumulation;
         spec.policy = rows[i].policy;
-        spec.all_forward_first = false;
+        spec.schedule = false ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
         spec.rows = ROWS / (spec.dp * spec.accumulation);
         check_layout(&spec, one, exact, OVER_STEPS);
     }
@@ -237,7 +237,7 @@ static void check_all_layouts(tiny_kind kind, const ech_kernel_set *kernels)
             spec.dp = dp;
             spec.accumulation = accumulations[a];
             spec.rows = ROWS / (dp * accumulations[a]);
-            spec.all_forward_first = a == 1;
+            spec.schedule = a == 1 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
             check_layout(&spec, &one, &exact, IN_EVERY_STEP);
         }
     check_many_ranks(spec, &one, &exact);

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { STEPS = 2, SEEDS = 60, SEEDS_OF_MANY = 20 };
+enum { STEPS = 2, SEEDS = 60, SEEDS_OF_MANY = 20, SEEDS_OF_PIPELINES = 20 };
 
 static bool most(int64_t row, int64_t position, void *user)
 {
@@ -63,7 +63,7 @@ static tiny_spec base(tiny_kind kind, int dp)
     spec.rows = 2;
     spec.optim = ECH_UPDATE_ADAMW;
     spec.bucket_bytes = dp == 2 ? 1 : 4096;
-    spec.all_forward_first = dp == 3;
+    spec.schedule = dp == 3 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
     spec.poison = true;
     return spec;
 }
@@ -74,18 +74,19 @@ static void fuzz_spec(const tiny_spec *spec, int seeds)
     trace wanted = {0};
     tiny_start(spec, &run);
     ech_session *s = run.session;
-    const size_t bytes = s->train.state_bytes[ECH_SPACE_DEVICE];
-    trace start[8] = {{0}};
+    trace start[16] = {{0}};
+    assert_true(run.world <= 16);
     for (int k = 0; k < run.world; k++)
-        add(&start[k], ech_engine_state(s->local[k].engine, 0), bytes);
+        add(&start[k], ech_engine_state(s->local[k].engine, 0),
+            s->local[k].klass->program.state_bytes[ECH_SPACE_DEVICE]);
     run_steps(&run, &wanted);
     for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++) {
         trace got = {0};
         for (int k = 0; k < run.world; k++)
-            memcpy(ech_engine_state(s->local[k].engine, 0), start[k].data, bytes);
+            memcpy(ech_engine_state(s->local[k].engine, 0), start[k].data, start[k].bytes);
         assert_ok(ech_session_fuzz(s, seed * 1000));
         run_steps(&run, &got);
-        assert_same(&wanted, &got, s->train.name, seed);
+        assert_same(&wanted, &got, s->train.klass[0].program.name, seed);
         free(got.data);
     }
     for (int k = 0; k < run.world; k++) {
@@ -165,13 +166,60 @@ static void test_many_ranks(void **state)
     }
 }
 
+/* Programs of several classes, messages between them, backwards in two. */
+static void test_pipelines(void **state)
+{
+    /* sp, kept, stage, each, reshard, prefetch */
+    static const struct {
+        tiny_kind kind;
+        ech_schedule_kind schedule;
+        int pp, chunks, micros, tp, dp;
+        ech_shard_policy policy;
+    } rows[] = {
+        {TINY_LLAMA, ECH_SCHEDULE_1F1B, 2, 1, 3, 1, 1, {false, false, 0, false, false, 0}},
+        {TINY_TIED_LLAMA, ECH_SCHEDULE_1F1B, 4, 1, 5, 1, 1, {false, false, 0, false, false, 0}},
+        {TINY_GPT2, ECH_SCHEDULE_GPIPE, 3, 1, 2, 1, 2, {false, false, 1, false, false, 0}},
+        {TINY_TIED_LLAMA, ECH_SCHEDULE_1F1B, 2, 1, 2, 2, 2, {true, false, 1, false, false, 0}},
+        {TINY_LLAMA, ECH_SCHEDULE_INTERLEAVED, 2, 2, 4, 1, 2, {false, false, 3, true, true, 1}},
+        {TINY_TIED_LLAMA,
+         ECH_SCHEDULE_INTERLEAVED,
+         3,
+         2,
+         3,
+         1,
+         1,
+         {false, false, 0, false, false, 0}},
+        {TINY_QWEN, ECH_SCHEDULE_ZB_H1, 4, 1, 5, 1, 1, {false, false, 0, false, false, 0}},
+        {TINY_TIED_LLAMA, ECH_SCHEDULE_ZB_H1, 2, 1, 3, 1, 2, {false, false, 3, true, true, 1}},
+        {TINY_GPT2, ECH_SCHEDULE_ZB_V, 2, 2, 3, 1, 2, {false, false, 1, false, false, 0}},
+        {TINY_TIED_LLAMA, ECH_SCHEDULE_ZB_V, 3, 2, 4, 1, 1, {false, false, 0, false, false, 0}},
+        {TINY_QWEN, ECH_SCHEDULE_ZB_V, 2, 2, 4, 2, 2, {true, false, 2, true, false, 0}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tiny_spec spec = base(rows[i].kind, rows[i].dp);
+        spec.layers = 6;
+        spec.pp = rows[i].pp;
+        spec.schedule = rows[i].schedule;
+        spec.chunks = rows[i].chunks;
+        spec.accumulation = rows[i].micros;
+        spec.rows = 1;
+        spec.tp = rows[i].tp;
+        spec.policy = rows[i].policy;
+        spec.seq = 6;
+        spec.real = i % 2 ? ECH_F32 : ECH_F64;
+        fuzz_spec(&spec, SEEDS_OF_PIPELINES);
+    }
+}
+
 /* Evaluation, between steps of training: the same sum, and nothing of the state changed. */
-static void evaluate(tiny_kind kind, int dp)
+static void evaluate(tiny_kind kind, int dp, int pp)
 {
     tiny_run run;
     tiny_spec spec = base(kind, dp);
     ech_eval_result wanted;
     spec.has_eval = true;
+    spec.pp = pp;
     tiny_start(&spec, &run);
     ech_session *s = run.session;
     const size_t bytes = (size_t)s->canon.elems * ech_dtype_bytes(s->config.compile.block.real);
@@ -208,7 +256,7 @@ static void test_evaluation_without_dependences(void **state)
     tiny_feed(&run, 0, most, NULL);
     assert_ok(ech_session_eval(run.session, false, &wanted));
     assert_ok(ech_session_fuzz(run.session, 1));
-    ech_deps *d = &run.session->fuzz_deps[1];
+    ech_deps *d = run.session->fuzz_deps[1];
     d->n_edges = 0;
     memset(d->row, 0, ((size_t)d->n + 1) * sizeof *d->row);
     for (uint64_t seed = 1; seed <= 10; seed++) {
@@ -226,7 +274,9 @@ static void test_evaluation(void **state)
     (void)state;
     for (int dp = 1; dp <= 3; dp++)
         for (int kind = 0; kind < N_TINY; kind++)
-            evaluate((tiny_kind)kind, dp);
+            evaluate((tiny_kind)kind, dp, 1);
+    for (int kind = 0; kind < N_TINY; kind++)
+        evaluate((tiny_kind)kind, 2, 2);
 }
 
 /* Orders drawn from different seeds do differ: the trace of what runs when is not one trace. */
@@ -279,7 +329,7 @@ static void same_bits_whatever(tiny_kind kind, int dp, ech_dtype real)
     }
     spec.poison = false;
     assert_like(&spec, &wanted, "without poison");
-    spec.all_forward_first = !spec.all_forward_first;
+    spec.schedule = spec.schedule == ECH_SCHEDULE_GPIPE ? ECH_SCHEDULE_1F1B : ECH_SCHEDULE_GPIPE;
     assert_like(&spec, &wanted, "forward first or in turn");
     spec.has_eval = true;
     assert_like(&spec, &wanted, "with an evaluation program");
@@ -378,6 +428,7 @@ int main(void)
         cmocka_unit_test(test_qwen_with_qk_norm_and_bias),
         cmocka_unit_test(test_llama_with_tied_tables),
         cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_pipelines),
         cmocka_unit_test(test_same_bits_wherever_state_is),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_evaluation_without_dependences),

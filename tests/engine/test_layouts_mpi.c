@@ -1,5 +1,5 @@
-/* RUN: np=4,6,8 timeout=300 tags=fast */
-/* Layouts over MPI: every element that a process holds has the bits of the same virtual rank's, the
+/* RUN: np=2,4,6,8 timeout=300 tags=fast */
+/* Layouts over MPI, pipelines among them: every element that a process holds has the bits of the same virtual rank's, the
  * whole gradient is one rank's in fp64 at 1e-11, and what was sent is what was predicted. */
 #include "mpi_world.h"
 #include "tiny.h"
@@ -24,7 +24,8 @@ typedef struct trio {
 
 static tiny_spec alone(tiny_spec s)
 {
-    s.tp = s.dp = s.accumulation = 1;
+    s.tp = s.pp = s.dp = s.accumulation = s.chunks = 1;
+    s.schedule = ECH_SCHEDULE_1F1B;
     s.shard_group = 0;
     s.policy = (ech_shard_policy){0};
     s.rows = ROWS;
@@ -68,7 +69,7 @@ static void check_class(mpi_world *w, trio *t, ech_held_class what)
 static void check_sent(mpi_world *w, const ech_session *s)
 {
     ech_traffic predicted[ECH_N_AXES];
-    ech_program_traffic(&s->train, w->t->rank, predicted);
+    ech_program_traffic(&s->local[0].klass->program, w->t->rank, predicted);
     for (int a = 0; a < ECH_N_AXES; a++)
         MPI_WORLD_CHECK(w,
                         ech_comm_sent(s->local[0].comm)->wire_bytes[a] == predicted[a].wire_bytes);
@@ -105,23 +106,91 @@ typedef struct layout_row {
     tiny_kind kind;
     int heads, kv_heads, tp, dp, group, accumulation;
     ech_shard_policy policy; /* sp, kept, stage, each, reshard, prefetch */
+    int pp;
+    ech_schedule_kind schedule;
+    int chunks;
 } layout_row;
 
+#define ALONE 1, ECH_SCHEDULE_1F1B, 1
+#define PLAIN                                                                                      \
+    {                                                                                              \
+        false, false, 0, false, false, 0                                                           \
+    }
+
 static const layout_row rows[] = {
-    {4, TINY_LLAMA, 4, 2, 4, 1, 0, 1, {true, false, 0, false, false, 0}},
-    {4, TINY_GPT2, 4, 4, 2, 2, 0, 2, {true, false, 1, false, false, 0}},
-    {4, TINY_LLAMA, 4, 2, 2, 2, 0, 1, {false, false, 3, false, true, 1}},
-    {4, TINY_QWEN, 4, 1, 2, 2, 0, 2, {true, true, 2, true, false, 0}},
-    {4, TINY_TIED_LLAMA, 4, 2, 1, 4, 2, 2, {false, false, 3, true, true, 1}},
-    {4, TINY_GPT2, 4, 4, 1, 4, 0, 1, {false, false, 3, false, false, 2}},
-    {6, TINY_LLAMA, 6, 2, 3, 2, 0, 2, {true, false, 3, false, true, 1}},
-    {6, TINY_QWEN, 12, 4, 6, 1, 0, 1, {false, false, 0, false, false, 0}},
-    {6, TINY_GPT2, 6, 6, 1, 6, 2, 2, {false, false, 2, true, false, 0}},
-    {6, TINY_TIED_LLAMA, 6, 3, 2, 3, 0, 1, {true, true, 1, false, false, 0}},
-    {8, TINY_LLAMA, 4, 1, 4, 2, 0, 2, {true, false, 3, true, true, 1}},
-    {8, TINY_GPT2, 4, 4, 2, 4, 2, 1, {true, false, 3, false, true, 1}},
-    {8, TINY_QWEN, 4, 2, 1, 8, 4, 1, {false, false, 1, false, false, 0}},
-    {8, TINY_TIED_LLAMA, 4, 2, 2, 4, 4, 2, {false, false, 2, false, false, 0}},
+    {4, TINY_LLAMA, 4, 2, 4, 1, 0, 1, {true, false, 0, false, false, 0}, ALONE},
+    {4, TINY_GPT2, 4, 4, 2, 2, 0, 2, {true, false, 1, false, false, 0}, ALONE},
+    {4, TINY_LLAMA, 4, 2, 2, 2, 0, 1, {false, false, 3, false, true, 1}, ALONE},
+    {4, TINY_QWEN, 4, 1, 2, 2, 0, 2, {true, true, 2, true, false, 0}, ALONE},
+    {4, TINY_TIED_LLAMA, 4, 2, 1, 4, 2, 2, {false, false, 3, true, true, 1}, ALONE},
+    {4, TINY_GPT2, 4, 4, 1, 4, 0, 1, {false, false, 3, false, false, 2}, ALONE},
+    {6, TINY_LLAMA, 6, 2, 3, 2, 0, 2, {true, false, 3, false, true, 1}, ALONE},
+    {6, TINY_QWEN, 12, 4, 6, 1, 0, 1, {false, false, 0, false, false, 0}, ALONE},
+    {6, TINY_GPT2, 6, 6, 1, 6, 2, 2, {false, false, 2, true, false, 0}, ALONE},
+    {6, TINY_TIED_LLAMA, 6, 3, 2, 3, 0, 1, {true, true, 1, false, false, 0}, ALONE},
+    {8, TINY_LLAMA, 4, 1, 4, 2, 0, 2, {true, false, 3, true, true, 1}, ALONE},
+    {8, TINY_GPT2, 4, 4, 2, 4, 2, 1, {true, false, 3, false, true, 1}, ALONE},
+    {8, TINY_QWEN, 4, 2, 1, 8, 4, 1, {false, false, 1, false, false, 0}, ALONE},
+    {8, TINY_TIED_LLAMA, 4, 2, 2, 4, 4, 2, {false, false, 2, false, false, 0}, ALONE},
+    /* pipelines */
+    {2, TINY_LLAMA, 4, 2, 1, 1, 0, 4, PLAIN, 2, ECH_SCHEDULE_1F1B, 1},
+    {2, TINY_GPT2, 4, 4, 1, 1, 0, 4, PLAIN, 2, ECH_SCHEDULE_GPIPE, 1},
+    {2, TINY_TIED_LLAMA, 4, 2, 1, 1, 0, 4, PLAIN, 2, ECH_SCHEDULE_INTERLEAVED, 3},
+    {2, TINY_QWEN, 4, 2, 1, 1, 0, 6, PLAIN, 2, ECH_SCHEDULE_ZB_H1, 1},
+    {2, TINY_TIED_LLAMA, 4, 2, 1, 1, 0, 6, PLAIN, 2, ECH_SCHEDULE_ZB_V, 2},
+    {4, TINY_LLAMA, 4, 2, 1, 1, 0, 6, PLAIN, 4, ECH_SCHEDULE_1F1B, 1},
+    {4,
+     TINY_TIED_LLAMA,
+     4,
+     2,
+     1,
+     2,
+     0,
+     3,
+     {false, false, 1, false, false, 0},
+     2,
+     ECH_SCHEDULE_1F1B,
+     1},
+    {4, TINY_GPT2, 4, 4, 2, 1, 0, 3, {true, false, 0, false, false, 0}, 2, ECH_SCHEDULE_1F1B, 1},
+    {4,
+     TINY_LLAMA,
+     4,
+     2,
+     1,
+     2,
+     0,
+     2,
+     {false, false, 3, true, true, 1},
+     2,
+     ECH_SCHEDULE_INTERLEAVED,
+     2},
+    {4, TINY_TIED_LLAMA, 4, 2, 1, 1, 0, 3, PLAIN, 4, ECH_SCHEDULE_ZB_H1, 1},
+    {4, TINY_QWEN, 4, 2, 1, 2, 0, 4, {false, false, 1, false, false, 0}, 2, ECH_SCHEDULE_ZB_V, 2},
+    {6,
+     TINY_TIED_LLAMA,
+     4,
+     2,
+     2,
+     1,
+     0,
+     4,
+     {true, true, 0, false, false, 0},
+     3,
+     ECH_SCHEDULE_ZB_V,
+     2},
+    {8,
+     TINY_TIED_LLAMA,
+     4,
+     1,
+     2,
+     2,
+     0,
+     2,
+     {true, false, 1, false, false, 0},
+     2,
+     ECH_SCHEDULE_1F1B,
+     1},
+    {8, TINY_GPT2, 4, 4, 1, 2, 0, 6, {false, false, 2, true, false, 0}, 4, ECH_SCHEDULE_ZB_H1, 1},
 };
 
 int main(void)
@@ -142,6 +211,10 @@ int main(void)
         spec.shard_group = r->group;
         spec.accumulation = r->accumulation;
         spec.policy = r->policy;
+        spec.pp = r->pp;
+        spec.schedule = r->schedule;
+        spec.chunks = r->chunks;
+        spec.layers = r->pp > 1 ? 6 : 0;
         spec.dropout = i % 3 == 1 ? 0.2 : 0.0;
         spec.seq = SEQ;
         spec.rows = ROWS / (spec.dp * spec.accumulation);

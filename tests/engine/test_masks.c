@@ -170,7 +170,7 @@ static void repeat_first_micro(tiny_run *run)
         int32_t *slot[2] = {ech_session_tokens(s, r), ech_session_labels(s, r)};
         const int32_t *first[2] = {ech_session_tokens(s, 0), ech_session_labels(s, 0)};
         for (int w = 0; w < 2; w++)
-            for (int k = r == 0; k < s->train.micro_batches; k++)
+            for (int k = r == 0; k < s->train.klass[0].program.micro_batches; k++)
                 memcpy(slot[w] + k * TOKENS, first[w], TOKENS * sizeof(int32_t));
     }
 }

@@ -1,9 +1,9 @@
-/* RUN: np=1 timeout=60 tags=fast */
+/* RUN: np=1 timeout=120 tags=fast */
 /* Witnesses of memory: guards and canaries around the arenas, what the executor saw alive against
  * what was predicted, and the bytes that a step really touched. */
 #include "check.h"
 #include "engine/arena.h"
-#include "tiny.h"
+#include "pipelines.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void test_a_session_has_exactly_what_was_predicted(void **state)
     spec.dp = 2;
     tiny_start(&spec, &run);
     ech_session *s = run.session;
-    assert_ok(ech_program_memory(&s->train, ECH_SPACE_DEVICE, &m));
+    assert_ok(ech_program_memory(&s->train.klass[0].program, ECH_SPACE_DEVICE, &m));
     for (int r = 0; r < 2; r++) {
         unsigned char *base = ech_engine_state(s->local[r].engine, 0);
         assert_int_equal(child_writes(base + m.arena - 1), 0);
@@ -125,16 +125,18 @@ static void check_peaks(const tiny_spec *spec)
     ech_eval_result held_out;
     tiny_start(spec, &run);
     ech_session *s = run.session;
-    assert_ok(ech_program_memory(&s->train, ECH_SPACE_DEVICE, &predicted));
     tiny_feed(&run, 0, NULL, NULL);
     (void)tiny_step(&run, 0, 0.1);
     (void)tiny_step(&run, 1, 0.1);
-    if (spec->has_eval) {
+    if (spec->has_eval)
         assert_ok(ech_session_eval(s, false, &held_out));
-        assert_ok(ech_program_memory(&s->eval, ECH_SPACE_DEVICE, &eval));
-        assert_true(eval.total < predicted.total); /* nothing is kept for backward */
-    }
     for (int r = 0; r < run.world; r++) {
+        assert_ok(ech_program_memory(&s->local[r].klass->program, ECH_SPACE_DEVICE, &predicted));
+        if (spec->has_eval) {
+            const ech_run_class *k = ech_run_of(&s->eval, s->local[r].rank);
+            assert_ok(ech_program_memory(&k->program, ECH_SPACE_DEVICE, &eval));
+            assert_true(eval.total < predicted.total); /* nothing is kept for backward */
+        }
         ech_engine_memory_get(s->local[r].engine, ECH_SPACE_DEVICE, &seen);
         assert_int_equal(seen.total, predicted.total);
         assert_int_equal(seen.arena, predicted.arena);
@@ -160,7 +162,7 @@ static void test_peaks_as_executed_are_those_predicted(void **state)
                     spec.dropout = kind == TINY_GPT2 ? 0.1 : 0.0;
                     spec.dp = dp;
                     spec.accumulation = micros[m];
-                    spec.all_forward_first = k & 1;
+                    spec.schedule = k & 1 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
                     spec.has_eval = k & 2;
                     spec.real = k & 1 ? ECH_F32 : ECH_F64;
                     spec.optim = k & 2 ? ECH_UPDATE_ADAMW : ECH_UPDATE_SGD;
@@ -194,12 +196,36 @@ static void test_peaks_of_many_ranks(void **state)
             spec.policy = rows[i].policy;
             spec.rows = 2;
             spec.seq = 6;
-            spec.all_forward_first = k & 1;
+            spec.schedule = k & 1 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
             spec.has_eval = k & 2;
             spec.real = k & 1 ? ECH_F32 : ECH_F64;
             spec.optim = ECH_UPDATE_ADAMW;
             check_peaks(&spec);
         }
+}
+
+/* Each pipeline rank has a peak of its own: stages, what they hold, backwards in two. */
+static void check_pipeline(const pipeline *p, void *user)
+{
+    tiny_spec spec = pipeline_spec(p, *(const tiny_kind *)user);
+    if (!pipeline_is_legal(p))
+        return;
+    spec.dp = p->micros % 3 == 0 ? 2 : 1;
+    spec.policy.zero_stage = p->micros % 3 == 0 ? p->pp - 1 : 0;
+    spec.policy.reduces_each = p->micros % 2 == 0;
+    spec.policy.reshards_after_forward = p->micros % 2 == 0;
+    spec.policy.prefetch = 1;
+    spec.has_eval = p->micros % 2 == 1;
+    spec.optim = ECH_UPDATE_ADAMW;
+    check_peaks(&spec);
+}
+
+static void test_peaks_of_pipelines(void **state)
+{
+    tiny_kind kinds[] = {TINY_LLAMA, TINY_TIED_LLAMA};
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        pipelines_each(check_pipeline, &kinds[k]);
 }
 
 /* --- what was touched --- */
@@ -255,8 +281,9 @@ static size_t bytes_owned(const ech_program *p)
  * of shared heads and of what is whole over tp. */
 static size_t bytes_unused(void)
 {
-    static const ech_cell cells[] = {ECH_CELL_POSITION, ECH_CELL_NEW_TOKENS, ECH_CELL_TOKENS_DP,
-                                     ECH_CELL_LOSS_DP,  ECH_CELL_STOP_DP,    ECH_CELL_STOP_DATA};
+    static const ech_cell cells[] = {ECH_CELL_POSITION,  ECH_CELL_NEW_TOKENS, ECH_CELL_TOKENS_DP,
+                                     ECH_CELL_LOSS_DP,   ECH_CELL_LOSS_DATA,  ECH_CELL_STOP_DP,
+                                     ECH_CELL_STOP_DATA, ECH_CELL_STOP_STAGE};
     return sizeof cells / sizeof cells[0] * 8 + (size_t)2 * ECH_SUMSQ_WORDS * 8;
 }
 
@@ -265,7 +292,7 @@ static void check_touched(const tiny_spec *spec)
     tiny_run run;
     tiny_start(spec, &run);
     ech_session *s = run.session;
-    const ech_program *p = &s->train;
+    const ech_program *p = &s->train.klass[0].program;
     const size_t written = bytes_written(p);
     const size_t owned = bytes_owned(p);
     const size_t real = ech_dtype_bytes(spec->real);
@@ -319,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_a_session_has_exactly_what_was_predicted),
         cmocka_unit_test(test_peaks_as_executed_are_those_predicted),
         cmocka_unit_test(test_peaks_of_many_ranks),
+        cmocka_unit_test(test_peaks_of_pipelines),
         cmocka_unit_test(test_a_step_touches_what_it_was_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,8 @@ static void test_a_nan_on_one_rank_stops_all_of_them(void **state)
     tiny_start(&spec, &plain);
     for (int i = 0; i < STEPS; i++) {
         ech_step_result r;
-        const ech_step_request request = {i, updates, 0.01, 1.0, ECH_COMMIT_IF_FINITE, false};
+        const ech_step_request request = {i,     updates, 0.01, 1.0, ECH_COMMIT_IF_FINITE,
+                                          false, false};
         const bool is_bad = i == BAD_STEP;
         feed(&run, i, BAD_RANK);
         const double was = is_bad ? spoil(&run, BAD_RANK) : 0.0;

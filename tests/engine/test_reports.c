@@ -16,7 +16,8 @@ static void feed_equal(tiny_run *run)
 {
     ech_session *s = run->session;
     const size_t n = (size_t)s->config.compile.block.seq;
-    const size_t rows = (size_t)(s->train.micro_batches * s->config.compile.block.rows);
+    const size_t rows =
+        (size_t)(s->train.klass[0].program.micro_batches * s->config.compile.block.rows);
     tiny_feed(run, 0, NULL, NULL);
     for (int r = 0; r < s->n_local; r++)
         for (size_t i = 0; i < rows; i++) {
@@ -168,7 +169,7 @@ static void test_fewer_key_value_heads_than_ranks(void **state)
     twelve.heads = 12;
     twelve.kv_heads = 4;
     assert_ok(ech_canon_create(&twelve, &canon));
-    const ech_shard_spec spec = {&twelve, &canon, 8, false, 1};
+    const ech_shard_spec spec = {.model = &twelve, .canon = &canon, .tp = 8, .shards = 1};
     assert_fails(ech_shard_plan_make(&spec, &plan), ECH_E_ILLEGAL,
                  "tp = 8 does not divide the 12 heads");
     ech_canon_fini(&canon);

@@ -143,6 +143,48 @@ static void test_groups_deal_out_the_world(void **state)
     }
 }
 
+/* Rank = tp + 2 dp + 4 pp: pairs are 4 |last - first| apart, everybody else is alone. */
+static void check_tied(int pp, int first, int last)
+{
+    const ech_layout_spec spec = {
+        .tp = 2, .cp = 1, .pp = pp, .dp = 2, .kv_share = 1, .tied = {first, last}};
+    ech_layout l;
+    assert_ok(ech_layout_make(&spec, &l));
+    assert_int_equal(l.degree[ECH_AXIS_TIED], first == last ? 1 : 2);
+    assert_int_equal(ech_layout_node_run(&l, ECH_AXIS_TIED), 1);
+    for (int rank = 0; rank < l.world; rank++) {
+        int64_t coord[ECH_N_AXES];
+        int m[2] = {-1, -1};
+        const int stage = rank / 4;
+        const bool is_tied = first != last && (stage == first || stage == last);
+        const int index = is_tied && stage == last;
+        ech_layout_coords(&l, rank, coord);
+        assert_int_equal(coord[ECH_AXIS_TIED], index);
+        assert_int_equal(ech_layout_group_size(&l, rank, ECH_AXIS_TIED), is_tied ? 2 : 1);
+        assert_int_equal(ech_layout_group_size(&l, rank, ECH_AXIS_PP), pp);
+        assert_int_equal(ech_layout_group(&l, rank, ECH_AXIS_TIED, m), index);
+        assert_int_equal(m[0], is_tied ? rank % 4 + 4 * first : rank);
+        assert_int_equal(m[1], is_tied ? rank % 4 + 4 * last : -1);
+    }
+}
+
+static void test_tied_stages_are_pairs(void **state)
+{
+    ech_layout l;
+    ech_layout_spec spec = {.tp = 1, .cp = 1, .pp = 3, .dp = 1, .kv_share = 1, .tied = {0, 3}};
+    (void)state;
+    for (int pp = 1; pp <= 4; pp++)
+        for (int first = 0; first < pp; first++)
+            for (int last = 0; last < pp; last++)
+                check_tied(pp, first, last);
+    assert_fails(ech_layout_make(&spec, &l), ECH_E_CONFIG, "pipeline rank 3 holds");
+    spec.tied[0] = -1;
+    assert_fails(ech_layout_make(&spec, &l), ECH_E_CONFIG, "pipeline rank -1 holds");
+    assert_true(ech_axis_contains(ECH_AXIS_PP, ECH_AXIS_TIED));
+    assert_false(ech_axis_contains(ECH_AXIS_TIED, ECH_AXIS_PP));
+    assert_false(ech_axis_contains(ECH_AXIS_DP, ECH_AXIS_TIED));
+}
+
 static bool runs_share_a_node(const ech_layout *l, ech_axis axis, int k)
 {
     for (int rank = 0; rank < l->world; rank++) {
@@ -265,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_groups_by_hand),
         cmocka_unit_test(test_groups_deal_out_the_world),
+        cmocka_unit_test(test_tied_stages_are_pairs),
         cmocka_unit_test(test_neighbours_on_a_node),
         cmocka_unit_test(test_default_trees),
         cmocka_unit_test(test_trees_by_hand),

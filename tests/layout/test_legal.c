@@ -75,6 +75,8 @@ static int64_t *field_of(ech_legal_query *q, const char *key)
                 {"layout.zero.group", &q->zero_group},
                 {"layout.zero.stage", &q->zero_stage},
                 {"layout.zero.prefetch", &q->prefetch},
+                {"layout.virtual_stages", &q->virtual_stages},
+                {"layout.schedule_group", &q->schedule_group},
                 {"batch.global", &q->global},
                 {"batch.seq", &q->seq}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -392,7 +394,7 @@ static void test_unbuilt(void **state)
     (void)state;
     ech_legal_query q = plain();
     ech_legal_report r;
-    q.pp = q.cp = q.ep = q.etp = 2;
+    q.cp = q.ep = q.etp = 2;
     q.recompute = "full";
     q.offload_optimizer = "host";
     q.offload_params = "nvme:/x";
@@ -407,7 +409,243 @@ static void test_unbuilt(void **state)
             assert_true(r.item[i].near.n || r.item[i].near.word);
             n++;
         }
-    assert_int_equal(n, 9);
+    assert_int_equal(n, 8);
+}
+
+/* --- pipelines --- */
+
+/* m micro-batches on pp ranks, of as many layers as any of these tests has stages. */
+static ech_legal_query pipeline(const char *schedule, int64_t pp, int64_t chunks, int64_t m)
+{
+    ech_legal_query q = with(1, 1);
+    q.layers = 24;
+    q.pp = q.ranks = pp;
+    q.schedule = schedule;
+    q.virtual_stages = chunks;
+    q.global = q.micro * m;
+    return q;
+}
+
+static void test_pipelines_that_are_legal(void **state)
+{
+    static const char *const schedules[] = {"1f1b", "gpipe", "zb-h1", "zb-v"};
+    static const int64_t layers[] = {5, 0, 7, 12};
+    (void)state;
+    for (int64_t pp = 2; pp <= 4; pp++)
+        for (int64_t m = pp; m <= 3 * pp; m++)
+            for (size_t s = 0; s < 4; s++) {
+                ech_legal_query q = pipeline(schedules[s], pp, 1, m);
+                assert_int_equal(ech_legal_stages(&q), s == 3 ? 2 * pp : pp);
+                expect_none(&q);
+                q.tp = 2; /* beside every other axis that is built */
+                q.dp = 2;
+                q.ranks *= 4;
+                q.global *= 2;
+                q.zero_stage = 1;
+                expect_none(&q);
+            }
+    ech_legal_query q = pipeline("zb-v", 2, 2, 4);
+    q.stage_layers = layers; /* one has none */
+    q.n_stage_layers = 4;
+    expect_none(&q);
+}
+
+static void test_layers_and_stages(void **state)
+{
+    static const int64_t list[] = {5, 5, 1};
+    ech_legal_report r;
+    (void)state;
+    ech_legal_query q = pipeline("1f1b", 4, 1, 4);
+    q.layers = 3;
+    q.ranks = 0;
+    expect_near(
+        expect(&q, &r, "layers", ECH_VERDICT_REFUSED, "pp 4 for a model of 3 layers: balanced"), 1,
+        3, 0);
+    q.ranks = 4; /* which 3 does not divide */
+    expect_near(expect(&q, &r, "layers", ECH_VERDICT_REFUSED, "pp 4"), 1, 2, 0);
+    q = pipeline("zb-v", 4, 1, 4);
+    q.layers = 7;
+    q.ranks = 0;
+    expect_near(expect(&q, &r, "layers", ECH_VERDICT_REFUSED, "= 8 stages for a model of 7"), 1, 3,
+                0);
+    q = pipeline("interleaved", 4, 3, 4);
+    q.layers = 11;
+    expect_near(expect(&q, &r, "layers of chunks", ECH_VERDICT_REFUSED, "pp 4 x 3 virtual stages"),
+                1, 2, 0);
+    assert_null(find(&r, "layers"));
+    q.stage_layers = list;
+    q.n_stage_layers = 3;
+    const ech_legal_finding *f =
+        expect(&q, &r, "stage list", ECH_VERDICT_REFUSED,
+               "3 stages are listed, pp 4 x 3 a rank under interleaved makes 12");
+    assert_null(strstr(f->message, "they have")); /* 11 layers they are */
+    assert_string_equal(f->near.word, "auto");
+    assert_null(find(&r, "layers of chunks"));
+    q.layers = 12;
+    (void)expect(&q, &r, "stage list", ECH_VERDICT_REFUSED,
+                 "makes 12; they have 11 layers, the model has 12");
+    q = pipeline("1f1b", 3, 1, 3);
+    q.stage_layers = list;
+    q.n_stage_layers = 3;
+    f = expect(&q, &r, "stage list", ECH_VERDICT_REFUSED, "they have 11 layers, the model has 24");
+    assert_null(strstr(f->message, "listed"));
+}
+
+static void test_virtual_stages(void **state)
+{
+    static const char *const one[] = {"1f1b", "gpipe", "zb-h1"};
+    ech_legal_report r;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        ech_legal_query q = pipeline(one[i], 2, 3, 4);
+        expect_near(expect(&q, &r, "virtual stages", ECH_VERDICT_REFUSED,
+                           "one chunk a rank; layout.schedule interleaved has as many"),
+                    1, 1, 0);
+        assert_null(strstr(find(&r, "virtual stages")->message, "zb-v has two"));
+        q.virtual_stages = 2;
+        (void)expect(&q, &r, "virtual stages", ECH_VERDICT_REFUSED, "zb-v has two");
+        q.pp = q.ranks = 1;
+        (void)expect(&q, &r, "virtual stages alone", ECH_VERDICT_LEGAL, "pp is 1");
+        assert_null(find(&r, "virtual stages"));
+    }
+    ech_legal_query q = pipeline("zb-v", 2, 3, 4);
+    expect_near(expect(&q, &r, "virtual stages", ECH_VERDICT_REFUSED, "two chunks a rank"), 1, 2,
+                0);
+    q = pipeline("zb-h1", 1, 1, 4);
+    (void)expect(&q, &r, "schedule alone", ECH_VERDICT_LEGAL, "as under 1f1b");
+    q = pipeline("gpipe", 1, 1, 4); /* all forward first: that is no 1f1b */
+    expect_none(&q);
+    q = pipeline("interleaved", 2, 1, 3);
+    (void)expect(&q, &r, "interleaved alone", ECH_VERDICT_LEGAL, "is 1f1b");
+    assert_int_equal(r.n, 1); /* and so takes any number of micro-batches */
+}
+
+/* Can m be dealt out in groups of g, the last of them with at least pp: by taking groups away. */
+static bool fills_groups(int64_t m, int64_t g, int64_t pp)
+{
+    while (m > g)
+        m -= g;
+    return m == g || m >= pp;
+}
+
+static void test_interleaving(void **state)
+{
+    ech_legal_report r;
+    int refused = 0;
+    (void)state;
+    for (int64_t pp = 2; pp <= 4; pp++)
+        for (int64_t g = 0; g <= 2 * pp + 1; g++)
+            for (int64_t m = 1; m <= 4 * pp; m++) {
+                ech_legal_query q = pipeline("interleaved", pp, 2, m);
+                q.schedule_group = g;
+                ech_legal_check(&q, &r);
+                const bool is_small = g && g < pp;
+                assert_int_equal(find(&r, "group") != NULL, is_small);
+                if (is_small)
+                    continue;
+                const int64_t group = g ? g : pp;
+                const ech_legal_finding *f = find(&r, "interleaving");
+                assert_int_equal(f != NULL, !fills_groups(m, group, pp));
+                if (!f)
+                    continue;
+                refused++;
+                check_nearest(&q, f);
+                for (int64_t k = f->near.value[0] / q.micro + 1;
+                     f->near.n == 2 && k < f->near.value[1] / q.micro; k++)
+                    assert_false(fills_groups(k, group, pp)); /* none is nearer */
+                assert_true(f->near.n == 2 || f->near.value[0] == q.micro * pp);
+            }
+    assert_true(refused > 30);
+    ech_legal_query q = pipeline("interleaved", 4, 2, 6);
+    q.dp = 3;
+    q.ranks *= 3;
+    q.global *= 3;
+    expect_near(expect(&q, &r, "interleaving", ECH_VERDICT_REFUSED,
+                       "6 micro-batches a step (global 36 / micro 2 / dp 3) are interleaved in "
+                       "groups of 4: nearest legal 4 and 8"),
+                2, 24, 48);
+    q.schedule_group = 3;
+    expect_near(expect(&q, &r, "group", ECH_VERDICT_REFUSED, "fewer than pp 4"), 1, 4, 0);
+    q.schedule = "1f1b";
+    q.virtual_stages = 1;
+    (void)expect(&q, &r, "group alone", ECH_VERDICT_LEGAL, "only interleaved");
+}
+
+static void test_few_micro_batches(void **state)
+{
+    ech_legal_report r;
+    (void)state;
+    ech_legal_query q = pipeline("gpipe", 4, 1, 1);
+    expect_near(expect(&q, &r, "few micro-batches", ECH_VERDICT_COST,
+                       "1 micro-batch a step for pp 4: 75.0 % of"),
+                1, 8, 0);
+    q = pipeline("zb-h1", 3, 1, 2);
+    (void)expect(&q, &r, "few micro-batches", ECH_VERDICT_COST,
+                 "2 micro-batches a step for pp 3: under 1f1b 50.0 %");
+    q = pipeline("1f1b", 3, 1, 3);
+    expect_none(&q);
+}
+
+static void test_schedule_files(void **state)
+{
+    ech_legal_report r;
+    (void)state;
+    ech_legal_query q = pipeline("dir/s.csv", 2, 1, 4);
+    q.is_schedule_file = true;
+    q.file_ranks = 2;
+    q.file_stages = 6;
+    q.file_micros = 4;
+    expect_none(&q);
+    assert_int_equal(ech_legal_stages(&q), 6);
+    q.global = 6;
+    expect_near(expect(&q, &r, "micro-batches of a schedule", ECH_VERDICT_REFUSED,
+                       "3 micro-batches a step (global 6 / micro 2 / dp 1), but dir/s.csv has 4"),
+                1, 8, 0);
+    q = pipeline("dir/s.csv", 3, 2, 4);
+    q.is_schedule_file = true;
+    q.file_ranks = 2;
+    q.file_stages = 6;
+    q.file_micros = 4;
+    expect_near(expect(&q, &r, "ranks of a schedule", ECH_VERDICT_REFUSED,
+                       "3, but dir/s.csv has a line for 2 pipeline ranks"),
+                1, 2, 0);
+    (void)expect(&q, &r, "virtual stages alone", ECH_VERDICT_LEGAL, "stages are as dir/s.csv");
+    q.layers = 5;
+    (void)expect(&q, &r, "layers", ECH_VERDICT_REFUSED,
+                 "the 6 stages of dir/s.csv for a model of 5");
+    q.file_ranks = q.file_stages = q.file_micros = 0; /* it could not be read */
+    ech_legal_check(&q, &r);
+    assert_int_equal(ech_legal_count(&r, ECH_VERDICT_REFUSED), 0);
+}
+
+static void test_sharded_stages(void **state)
+{
+    static const struct {
+        int64_t stage;
+        bool each, reshard;
+        const char *words;
+    } rows[] = {
+        {2, false, true, "of each unit 1 reduction of gradients a step"},
+        {2, true, true, "of each unit 8 reductions of gradients a step"},
+        {3, false, true, "1 reduction of gradients and 16 gathers of parameters a step"},
+        {3, true, false, "8 reductions of gradients and at most 8 gathers of parameters a step"},
+    };
+    ech_legal_report r;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        ech_legal_query q = pipeline("1f1b", 4, 1, 8);
+        q.dp = 2;
+        q.ranks *= 2;
+        q.global *= 2;
+        q.zero_stage = rows[i].stage;
+        q.reduce_each = rows[i].each;
+        q.reshard_after_forward = rows[i].reshard;
+        (void)expect(&q, &r, "sharded stages", ECH_VERDICT_COST, rows[i].words);
+        assert_int_equal(ech_legal_count(&r, ECH_VERDICT_REFUSED), 0);
+        q.zero_group = 1;
+        ech_legal_check(&q, &r);
+        assert_null(find(&r, "sharded stages"));
+    }
 }
 
 /* --- nodes --- */
@@ -543,6 +781,9 @@ static void test_near(void **state)
 static void test_random_nearest(void **state)
 {
     static const int64_t tree[] = {2, 3};
+    static const int64_t stages[] = {3, 1, 2, 0, 5, 1};
+    static const char *const schedules[] = {"1f1b",  "gpipe", "interleaved",
+                                            "zb-h1", "zb-v",  "f.csv"};
     (void)state;
     for (uint64_t seed = 0; seed < 4000; seed++) {
         uint64_t s = seed * 2 + 1;
@@ -570,6 +811,17 @@ static void test_random_nearest(void **state)
         q.seq = PICK(1, 64);
         q.n_tree = PICK(0, 3) ? 0 : 2;
         q.tree = tree;
+        q.layers = PICK(1, 24);
+        q.pp = PICK(0, 1) ? PICK(1, 6) : 1;
+        q.virtual_stages = PICK(1, 4);
+        q.schedule = schedules[PICK(0, 5)];
+        q.is_schedule_file = strchr(q.schedule, '.') != NULL;
+        q.file_ranks = PICK(0, 6);
+        q.file_stages = q.file_ranks * PICK(1, 3);
+        q.file_micros = q.file_ranks ? PICK(1, 8) : 0;
+        q.schedule_group = PICK(0, 1) ? PICK(1, 9) : 0;
+        q.stage_layers = stages;
+        q.n_stage_layers = PICK(0, 2) ? 0 : (int)PICK(1, 6);
         ech_legal_check(&q, &r);
         for (int i = 0; i < r.n; i++) {
             assert_true(r.item[i].message[0] != '\0');
@@ -622,6 +874,13 @@ int main(void)
         cmocka_unit_test(test_reduce_each_of_shared_heads),
         cmocka_unit_test(test_group_of_one),
         cmocka_unit_test(test_unbuilt),
+        cmocka_unit_test(test_pipelines_that_are_legal),
+        cmocka_unit_test(test_layers_and_stages),
+        cmocka_unit_test(test_virtual_stages),
+        cmocka_unit_test(test_interleaving),
+        cmocka_unit_test(test_few_micro_batches),
+        cmocka_unit_test(test_schedule_files),
+        cmocka_unit_test(test_sharded_stages),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_groups_on_nodes),
         cmocka_unit_test(test_gathers_over_nodes),

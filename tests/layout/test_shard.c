@@ -30,7 +30,8 @@ static ech_model model_of(bool is_gpt, int64_t heads, int64_t kv_heads, int64_t 
 static ech_shard_plan plan_of(const ech_model *m, const ech_canon *c, int tp, bool sp, int shards)
 {
     ech_shard_plan plan;
-    const ech_shard_spec spec = {m, c, tp, sp, shards};
+    const ech_shard_spec spec = {
+        .model = m, .canon = c, .tp = tp, .is_sequence_parallel = sp, .shards = shards};
     assert_ok(ech_shard_plan_make(&spec, &plan));
     return plan;
 }

@@ -32,7 +32,11 @@ static void set_up(int stage, bool is_sequence_parallel, ech_update_rule optim, 
         .tp = 4, .cp = 1, .pp = 1, .dp = 4, .shard_group = is_sharded ? 2 : 0, .kv_share = 2};
     s->model = tiny_model(TINY_LLAMA, 0.0);
     assert_ok(ech_canon_create(&s->model, &s->canon));
-    const ech_shard_spec plan = {&s->model, &s->canon, 4, is_sequence_parallel, is_sharded ? 2 : 1};
+    const ech_shard_spec plan = {.model = &s->model,
+                                 .canon = &s->canon,
+                                 .tp = 4,
+                                 .is_sequence_parallel = is_sequence_parallel,
+                                 .shards = is_sharded ? 2 : 1};
     assert_ok(ech_shard_plan_make(&plan, &s->plan));
     s->spec = (ech_block_spec){.model = &s->model,
                                .canon = &s->canon,
@@ -131,10 +135,11 @@ static const ech_op *only_op(const ech_block *b, ech_op_kind kind, ech_axis axis
 /* --- sums --- */
 
 /* Letters of a part of the gradient over tp, before and after its sum there. */
-static const char *const over_tp[2][ECH_N_PARTS] = {{"C", "P", "I"}, {"C", "I", "I"}};
-static const ech_region grads[] = {ECH_REGION_GRAD, ECH_REGION_GRAD_SUMMED, ECH_REGION_GRAD_WHOLE};
+static const char *const over_tp[2][ECH_N_PARTS] = {{"C", "P", "I", "C"}, {"C", "I", "I", "C"}};
+static const ech_region grads[] = {ECH_REGION_GRAD, ECH_REGION_GRAD_SUMMED, ECH_REGION_GRAD_WHOLE,
+                                   ECH_REGION_GRAD_TIED};
 static const ech_region params[] = {ECH_REGION_PARAM, ECH_REGION_PARAM_SUMMED,
-                                    ECH_REGION_PARAM_WHOLE};
+                                    ECH_REGION_PARAM_WHOLE, ECH_REGION_PARAM_TIED};
 
 static const char *letters(char buf[5], const char *tp, const char *rest)
 {
@@ -420,7 +425,7 @@ static void test_norm(void **state)
 static void expect_moment(const ech_operand *a, int part, int stage, int which)
 {
     static const ech_region moments[] = {ECH_REGION_MOMENT, ECH_REGION_MOMENT_SUMMED,
-                                         ECH_REGION_MOMENT_WHOLE};
+                                         ECH_REGION_MOMENT_WHOLE, ECH_REGION_MOMENT_TIED};
     char buf[5];
     ech_operand at_zero = *a;
     const int64_t n = (part == ECH_PART_CUT ? CUT : NORMS) / (stage ? 2 : 1);

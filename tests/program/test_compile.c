@@ -70,7 +70,7 @@ static void note_loss(const ech_program *p, const grid_point *g, const char *wha
                    "%s, %s, %d layers, dp %d, %d micro-batches, seq %d, %s", what,
                    g->model.arch == ECH_ARCH_GPT2 ? "gpt2" : "llama", (int)g->model.layers,
                    p->layout.world, p->micro_batches, (int)g->spec.block.seq,
-                   g->spec.all_forward_first ? "forward first" : "in turn");
+                   g->spec.schedule == ECH_SCHEDULE_GPIPE ? "forward first" : "in turn");
 }
 
 static void compile_all(grid_point *g)
@@ -78,7 +78,7 @@ static void compile_all(grid_point *g)
     ech_program p;
     ech_run_slots slots;
     for (int order = 0; order < 2; order++) {
-        g->spec.all_forward_first = order;
+        g->spec.schedule = order ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
         assert_ok(ech_compile_train(&g->spec, &p, &slots));
         note_loss(&p, g, "train");
         ech_program_fini(&p);
@@ -173,7 +173,7 @@ static void test_memory_is_what_is_alive(void **state)
             ech_program p;
             ech_run_slots slots;
             point_init(&g, (tiny_kind)kind, 1 + kind, 2, 5);
-            g.spec.all_forward_first = order;
+            g.spec.schedule = order ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
             assert_ok(ech_compile_train(&g.spec, &p, &slots));
             check_memory(&p);
             /* state, by hand */
@@ -207,7 +207,7 @@ static void test_the_order_decides_what_is_kept(void **state)
             ech_run_slots slots;
             ech_memory memory;
             point_init(&g, TINY_LLAMA, 1, 1 + 3 * m, 5);
-            g.spec.all_forward_first = order;
+            g.spec.schedule = order ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
             assert_ok(ech_compile_train(&g.spec, &p, &slots));
             tiny_ok(ech_program_memory(&p, ECH_SPACE_DEVICE, &memory), "memory");
             kept[order][m] = memory.own_max[ECH_CLASS_ACTIVATIONS];
@@ -388,8 +388,10 @@ static void test_roles_that_a_generator_does_not_know(void **state)
                 free(block.op);
                 continue;
             }
+            const bool has_none = k == 0 && role == ECH_ROLE_BACKWARD_WEIGHT; /* split or not */
             assert_fails(makers[k](&g.spec.block, (ech_role)role, &block), ECH_E_UNSUPPORTED,
-                         "has a forward and a whole backward only");
+                         has_none ? "all of its backward is for input"
+                                  : "has a forward and a whole backward only");
             assert_null(block.op);
         }
     ech_canon_fini(&g.canon);

@@ -27,7 +27,11 @@ static planned *plan_model(const ech_model *m, int tp, int dp, int shards,
     assert_non_null(p);
     p->model = *m;
     assert_ok(ech_canon_create(&p->model, &p->canon));
-    const ech_shard_spec spec = {&p->model, &p->canon, tp, is_sequence_parallel, shards};
+    const ech_shard_spec spec = {.model = &p->model,
+                                 .canon = &p->canon,
+                                 .tp = tp,
+                                 .is_sequence_parallel = is_sequence_parallel,
+                                 .shards = shards};
     assert_ok(ech_shard_plan_make(&spec, &p->plan));
     const ech_layout_spec layout = {
         .tp = tp, .cp = 1, .pp = 1, .dp = dp, .kv_share = p->plan.heads.copies};
@@ -148,9 +152,9 @@ typedef struct made {
 } made;
 
 static const ech_region param_region[] = {ECH_REGION_PARAM, ECH_REGION_PARAM_SUMMED,
-                                          ECH_REGION_PARAM_WHOLE};
+                                          ECH_REGION_PARAM_WHOLE, ECH_REGION_PARAM_TIED};
 static const ech_region grad_region[] = {ECH_REGION_GRAD, ECH_REGION_GRAD_SUMMED,
-                                         ECH_REGION_GRAD_WHOLE};
+                                         ECH_REGION_GRAD_WHOLE, ECH_REGION_GRAD_TIED};
 
 enum { TOKENS = 3 };
 
@@ -447,7 +451,10 @@ static void made_free(made *m)
 static ech_status check(const made *m)
 {
     int64_t looked;
-    return ech_cover_check_program(&m->p, &m->pl->plan, &looked);
+    const ech_program *p = &m->p;
+    const ech_shard_plan *one = &m->pl->plan;
+    const ech_cover_spec spec = {&p, &one, 1, NULL};
+    return ech_cover_check_run(&spec, &looked);
 }
 
 static void test_programs_of_all_styles_cover(void **state)

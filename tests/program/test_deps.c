@@ -156,14 +156,14 @@ static void test_compiled_programs(void **state)
             spec.kind = (tiny_kind)kind;
             spec.dp = dp;
             spec.accumulation = dp;
-            spec.all_forward_first = kind % 2;
+            spec.schedule = kind % 2 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
             spec.bucket_bytes = kind % 2 ? 1 : 1 << 20;
             spec.dropout = kind == TINY_GPT2 ? 0.1 : 0.0;
             spec.has_eval = true;
             tiny_start(&spec, &run);
-            check_order(&run.session->train, ECH_DEPS_ON_SLOTS);
-            check_order(&run.session->train, ECH_DEPS_ON_ADDRESSES);
-            check_order(&run.session->eval, ECH_DEPS_ON_ADDRESSES);
+            check_order(&run.session->train.klass[0].program, ECH_DEPS_ON_SLOTS);
+            check_order(&run.session->train.klass[0].program, ECH_DEPS_ON_ADDRESSES);
+            check_order(&run.session->eval.klass[0].program, ECH_DEPS_ON_ADDRESSES);
             tiny_stop(&run);
         }
 }
@@ -194,8 +194,8 @@ static void test_compiled_programs_of_many_ranks(void **state)
         spec.seq = 6;
         spec.optim = ECH_UPDATE_ADAMW;
         tiny_start(&spec, &run);
-        check_order(&run.session->train, ECH_DEPS_ON_SLOTS);
-        check_order(&run.session->train, ECH_DEPS_ON_ADDRESSES);
+        check_order(&run.session->train.klass[0].program, ECH_DEPS_ON_SLOTS);
+        check_order(&run.session->train.klass[0].program, ECH_DEPS_ON_ADDRESSES);
         tiny_stop(&run);
     }
 }

@@ -115,7 +115,8 @@ static void run_five(const ech_program *p, const ech_deps *deps, uint64_t seed)
             ((double *)ech_engine_state(run.engine[r], 2))[i] = -1.0;
         }
     if (seed)
-        assert_ok(ech_virtual_fuzz(run.engine, run.n, 0, ECH_SEGMENT_ACCUMULATE, p, deps, seed));
+        assert_ok(ech_virtual_fuzz(run.engine, run.n, 0, ECH_SEGMENT_ACCUMULATE,
+                                   &(ech_virtual_orders){&p, deps, NULL}, seed));
     else
         assert_ok(ech_virtual_run(run.engine, run.n, 0, ECH_SEGMENT_ACCUMULATE));
     for (int r = 0; r < run.n; r++) {
@@ -175,7 +176,9 @@ static void test_a_deadlock_is_told(void **state)
     assert_non_null(strstr(ech_error_message(), "all_reduce over dp"));
     hand_stop(&run);
     hand_start(&p, false, &run);
-    assert_fails(ech_virtual_fuzz(run.engine, 1, 0, ECH_SEGMENT_ACCUMULATE, &p, &deps, 5),
+    assert_fails(ech_virtual_fuzz(run.engine, 1, 0, ECH_SEGMENT_ACCUMULATE,
+                                  &(ech_virtual_orders){&(const ech_program *){&p}, &deps, NULL},
+                                  5),
                  ECH_E_DEADLOCK, "rank 0, item 3 (hand-written all_reduce_wait)");
     hand_stop(&run);
     ech_deps_fini(&deps);

@@ -13,15 +13,15 @@ static tiny_run compiled(void)
     spec.dp = 2;
     spec.accumulation = 3;
     tiny_start(&spec, &run);
-    assert_ok(ech_lives_check(&run.session->train));
-    assert_ok(ech_once_check(&run.session->train));
+    assert_ok(ech_lives_check(&run.session->train.klass[0].program));
+    assert_ok(ech_once_check(&run.session->train.klass[0].program));
     return run;
 }
 
 static void test_a_slot_touched_after_its_life(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int item = program_find(p, "mlp backward", 0);
     const int slot = p->item[item].bind[ECH_REGION_SAVED_FB].slot;
     char words[96];
@@ -39,7 +39,7 @@ static void test_a_slot_touched_after_its_life(void **state)
 static void test_two_slots_on_the_same_bytes(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int item = program_find(p, "mlp backward", 0);
     (void)state;
     p->slot[p->item[item].bind[ECH_REGION_DOUT].slot].offset =
@@ -48,8 +48,9 @@ static void test_two_slots_on_the_same_bytes(void **state)
     assert_non_null(strstr(ech_error_message(), "('activation gradient') at once"));
     tiny_stop(&run);
     run = compiled();
-    run.session->train.slot[1].offset -= ECH_ALIGN; /* gradients slip onto the parameters */
-    assert_fails(ech_lives_check(&run.session->train), ECH_E_PROOF,
+    run.session->train.klass[0].program.slot[1].offset -=
+        ECH_ALIGN; /* gradients slip onto the parameters */
+    assert_fails(ech_lives_check(&run.session->train.klass[0].program), ECH_E_PROOF,
                  "of the device arena belong to slot 0 ('params') and slot 1 ('grads') at once");
     tiny_stop(&run);
 }
@@ -57,7 +58,7 @@ static void test_two_slots_on_the_same_bytes(void **state)
 static void test_a_slot_outside_its_arena(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     p->transient_bytes[ECH_SPACE_DEVICE] -= ECH_ALIGN;
     assert_fails(ech_lives_check(p), ECH_E_PROOF, "leaves its arena");
@@ -70,7 +71,7 @@ static void test_a_slot_outside_its_arena(void **state)
 static void test_operands_and_workspaces_lie_in_their_regions(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int item = program_find(p, "mlp backward", 0);
     ech_block *b = &p->block[p->item[item].block];
     const int norm = program_find_op(p, item, ECH_OP_RMSNORM_BACKWARD);
@@ -96,7 +97,7 @@ static void test_operands_and_workspaces_lie_in_their_regions(void **state)
 static void test_an_item_run_again(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int item = program_find(p, "attention forward", 3);
     (void)state;
     program_insert(p, item + 2, p->item[item]);
@@ -108,7 +109,7 @@ static void test_an_item_run_again(void **state)
 static void test_a_micro_batch_left_out(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, program_find(p, "embedding backward", 0));
     assert_fails(ech_once_check(p), ECH_E_PROOF,
@@ -124,7 +125,7 @@ static void test_a_micro_batch_left_out(void **state)
 static void test_a_block_never_run(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     for (int k = 0; k < 3; k++)
         program_remove(p, program_find(p, "embedding backward", 0));
@@ -136,7 +137,7 @@ static void test_a_block_never_run(void **state)
 static void test_an_item_behind_a_later_segment(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     p->item[program_find(p, "loss sum", 0)].segment = ECH_SEGMENT_COMMIT;
     assert_fails(ech_once_check(p), ECH_E_PROOF,
@@ -147,7 +148,7 @@ static void test_an_item_behind_a_later_segment(void **state)
 static void test_parameters_of_another_layer(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int a = program_find(p, "mlp forward", 0);
     const int b = program_find(p, "mlp forward", a + 1);
     const ech_view kept = p->item[b].bind[ECH_REGION_PARAM];
@@ -165,7 +166,7 @@ static void test_parameters_of_another_layer(void **state)
 static void test_labels_of_another_micro_batch(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int a = program_find(p, "head backward", 0);
     const int b = program_find(p, "head backward", a + 1);
     (void)state;
@@ -179,7 +180,7 @@ static void test_labels_of_another_micro_batch(void **state)
 static void test_an_op_once_more(void **state)
 {
     tiny_run run = compiled();
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int item = program_find(p, "attention backward", 0);
     const int k = program_find_op(p, item, ECH_OP_LINEAR_WGRAD);
     ech_block *b = &p->block[p->item[item].block];

@@ -158,7 +158,8 @@ static say wait_for(say s)
              : s.kind == ECH_OP_REDUCE_SCATTER_START ? ECH_OP_REDUCE_SCATTER_WAIT
              : s.kind == ECH_OP_ALL_GATHER_START     ? ECH_OP_ALL_GATHER_WAIT
              : s.kind == ECH_OP_SUM_SMALL_START      ? ECH_OP_SUM_SMALL_WAIT
-                                                     : ECH_OP_P2P_WAIT;
+             : s.kind == ECH_OP_SEND_START           ? ECH_OP_SEND_WAIT
+                                                     : ECH_OP_RECV_WAIT;
     return s;
 }
 
@@ -359,7 +360,7 @@ static void test_a_send_that_nobody_receives(void **state)
     assert_int_equal(r->count.messages, 2);
     add_pair(&r->program[0], "send again", to);
     assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF,
-                 "rank 0 (pp 0) waits in item 3 (send again), op p2p_wait over pp: rank 1 (pp 1) "
+                 "rank 0 (pp 0) waits in item 3 (send again), op send_wait over pp: rank 1 (pp 1) "
                  "never receives a second message over pp with it; it has come to its end");
     run_free(r);
 }
@@ -376,7 +377,8 @@ static void test_messages_match_in_order(void **state)
     for (int c = 0; c < 2; c++)
         for (int q = 0; q < 2; q++)
             ADD(&r->program[c], "wait",
-                wait_for(send(ECH_AXIS_PP, q, (c + q) % 2 ? 9 : 8, ech_expr_const(1))));
+                wait_for(c ? recv(ECH_AXIS_PP, q, q ? 8 : 9, ech_expr_const(0))
+                           : send(ECH_AXIS_PP, q, q ? 9 : 8, ech_expr_const(1))));
     assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF,
                  "send_start of 8 fp64 of rank 0 (pp 0) (item 0 (send), op send_start over pp) "
                  "meets recv_start of 9 fp64 of rank 1 (pp 1)");
@@ -404,6 +406,47 @@ static void test_a_peer_outside_the_group(void **state)
     run_free(r);
 }
 
+static ech_layout tied_mesh(void)
+{
+    ech_layout l;
+    const ech_layout_spec spec = {
+        .tp = 2, .cp = 1, .pp = 3, .dp = 1, .kv_share = 1, .tied = {0, 2}};
+    assert_ok(ech_layout_make(&spec, &l));
+    return l;
+}
+
+/* The first and the last of three stages sum their tables; the one between has no group there, and
+ * all must be of one mind about who is tied. */
+static void test_tied_stages_meet(void **state)
+{
+    const ech_layout l = tied_mesh();
+    run *r = run_make(&l, 3, ECH_AXIS_PP);
+    (void)state;
+    add_pair(&r->program[0], "tie", reduce(ECH_AXIS_TIED, 0, 8));
+    assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF,
+                 "rank 4 (tp 0, pp 2) never starts a first collective over tied");
+    add_pair(&r->program[2], "tie", reduce(ECH_AXIS_TIED, 0, 8));
+    assert_ok(check(r, ECH_MATCH_RENDEZVOUS));
+    assert_ok(check(r, ECH_MATCH_SERIAL));
+    assert_int_equal(r->count.collectives, 2);
+    add_pair(&r->program[1], "tie", reduce(ECH_AXIS_TIED, 0, 8));
+    assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF, "it is in no group there");
+    run_free(r);
+    r = run_make(&l, 3, ECH_AXIS_PP);
+    add_pair(&r->program[1], "send", send(ECH_AXIS_TIED, 0, 8, ech_expr_const(1)));
+    assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF,
+                 "peer 1 of 1 is no other member of the group");
+    r->program[1].layout.tied[1] = 1;
+    assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF, "is of another layout");
+    r->layout.tied[1] = 0;
+    assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF,
+                 "degree 2 over tied, with pipeline ranks 0 and 0");
+    r->layout.tied[1] = 3;
+    assert_fails(check(r, ECH_MATCH_RENDEZVOUS), ECH_E_PROOF,
+                 "pipeline ranks 0 and 3 are tied, there are 3");
+    run_free(r);
+}
+
 /* (coordinate + step) mod n, of a ring. */
 static ech_expr around(ech_axis axis, int step, int n)
 {
@@ -424,6 +467,7 @@ static run *ring(int n, int from, bool is_one_block)
         ADD(&r->program[0], "wait", wait_for(in), wait_for(out));
     } else {
         ADD(&r->program[0], "out", out);
+        ADD(&r->program[0], "work", (say){.kind = ECH_OP_ZERO, .elems = 1}); /* parts the group */
         ADD(&r->program[0], "in", in);
         ADD(&r->program[0], "wait", wait_for(in), wait_for(out));
     }
@@ -618,13 +662,15 @@ static void test_groups_are_the_layouts(void **state)
         {ECH_AXIS_CP, ECH_AXIS_TP, ECH_AXIS_PP, ECH_AXIS_DP},
     };
     (void)state;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 9; k++) {
+        static const int tied[][2] = {{0, 2}, {2, 1}, {1, 1}};
         ech_layout l;
         ech_mesh m;
         int members[MOST_RANKS];
         ech_layout_spec spec = {
-            .tp = 4, .cp = 3, .pp = 2, .dp = 6, .shard_group = 3, .kv_share = 2};
-        memcpy(spec.order, orders[k], sizeof spec.order);
+            .tp = 4, .cp = 3, .pp = 3, .dp = 6, .shard_group = 3, .kv_share = 2};
+        memcpy(spec.tied, tied[k / 3], sizeof spec.tied);
+        memcpy(spec.order, orders[k % 3], sizeof spec.order);
         assert_ok(ech_layout_make(&spec, &l));
         assert_ok(ech_mesh_make(&l, &m));
         for (int rank = 0; rank < l.world; rank++) {
@@ -634,8 +680,10 @@ static void test_groups_are_the_layouts(void **state)
             ech_mesh_coords(&m, rank, ours);
             assert_memory_equal(theirs, ours, sizeof ours);
             for (int a = 0; a < ECH_N_AXES; a++) {
+                const int size = ech_layout_group_size(&l, rank, (ech_axis)a);
                 (void)ech_layout_group(&l, rank, (ech_axis)a, members);
-                for (int i = 0; i < l.degree[a]; i++)
+                assert_int_equal(ech_mesh_size(&m, rank, (ech_axis)a), size);
+                for (int i = 0; i < size; i++)
                     assert_int_equal(ech_mesh_member(&m, rank, (ech_axis)a, i), members[i]);
             }
         }
@@ -702,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_a_send_that_nobody_receives),
         cmocka_unit_test(test_messages_match_in_order),
         cmocka_unit_test(test_a_peer_outside_the_group),
+        cmocka_unit_test(test_tied_stages_meet),
         cmocka_unit_test(test_a_ring_is_followed_along_its_axis),
         cmocka_unit_test(test_a_pipeline_is_followed_stage_by_stage),
         cmocka_unit_test(test_classes_and_layouts_must_fit),

@@ -118,6 +118,32 @@ static void test_runs_of_lives_lie_as_if_alone(void **state)
     assert_true(arena >= peak && (double)arena <= 1.02 * (double)highest);
 }
 
+/* A pipeline: `kept` sets of three sizes in turn, first in, first out, and what lives for an item or
+ * two between them.  Whatever the number of micro-batches, nothing is lost. */
+static void test_sets_in_turn_lose_nothing(void **state)
+{
+    enum { MICROS = 3000, EACH = 6, TIMES = 10 };
+    static const int kepts[] = {1, 2, 7, 40};
+    ech_pack_item *it = malloc(sizeof *it * MICROS * EACH);
+    size_t arena;
+    size_t peak;
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        const int age = TIMES * kepts[k] - 5; /* forward at 0..4, backward at 5..9 */
+        for (int m = 0; m < MICROS; m++) {
+            const int at = m * TIMES;
+            const ech_pack_item set[EACH] = {
+                {4096, at, at + age + 2, 0},  {20800, at + 1, at + age + 1, 0},
+                {28736, at + 3, at + age, 0}, {24576, at + 2, at + 2, 0},
+                {16384, at + 5, at + 6, 0},   {4096, at + 5, at + 7, 0}};
+            memcpy(it + (size_t)m * EACH, set, sizeof set);
+        }
+        assert_ok(ech_pack(it, MICROS * EACH, 64, &arena, &peak));
+        assert_int_equal(arena, peak);
+    }
+    free(it);
+}
+
 static void test_lives_one_after_the_other_share(void **state)
 {
     ech_pack_item it[20];
@@ -177,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_random_lives_never_meet),
         cmocka_unit_test(test_nested_lives_lose_nothing),
         cmocka_unit_test(test_runs_of_lives_lie_as_if_alone),
+        cmocka_unit_test(test_sets_in_turn_lose_nothing),
         cmocka_unit_test(test_lives_one_after_the_other_share),
         cmocka_unit_test(test_touching_ends_do_not_share),
         cmocka_unit_test(test_same_input_same_offsets),

@@ -188,10 +188,12 @@ static void test_cover_wants_a_plan(void **state)
     const ech_program *one = &p;
     (void)state;
     assert_ok(ech_canon_create(&m, &canon));
-    ech_shard_spec shard = {&m, &canon, 1, false, 1};
+    ech_shard_spec shard = {
+        .model = &m, .canon = &canon, .tp = 1, .is_sequence_parallel = false, .shards = 1};
     assert_ok(ech_shard_plan_make(&shard, &plan));
     five_ops(&p, 2, 1);
-    const ech_prove_spec spec = {.program = &one, .n_classes = 1, .plan = &plan};
+    const ech_shard_plan *planned = &plan;
+    const ech_prove_spec spec = {.program = &one, .n_classes = 1, .plan = &planned};
     assert_fails(ech_prove(&spec, &r), ECH_E_PROOF,
                  "proof of cover: every rank: 'embed.token.weight' is read by no block");
     assert_int_equal(r.row[ECH_PROOF_COVER].verdict, ECH_PROOF_FAULT);
@@ -226,8 +228,9 @@ static void odd_program(ech_program *p)
     five_ops(p, 6, 2);
     const ech_layout_spec spec = {.tp = 2,
                                   .cp = 1,
-                                  .pp = 1,
+                                  .pp = 3,
                                   .dp = 6,
+                                  .tied = {0, 2},
                                   .shard_group = 3,
                                   .node_ranks = 4,
                                   .kv_share = 2,
@@ -236,7 +239,7 @@ static void odd_program(ech_program *p)
     p->micro_batches = 3;
     p->rows_per_micro = 4;
     p->after = ECH_BORDER_WEIGHTS_GATHERED;
-    p->slot[0].is_scratch = true;
+    p->slot[0].is_scratch = p->slot[0].is_copy = true;
     p->slot[1].is_constant = true;
     p->slot[1].place.over[ECH_AXIS_TP] = ech_place_sharded(1, ECH_MAP_HEAD_GROUP);
     p->slot[2].place.over[ECH_AXIS_DP] = ech_place_sharded(0, ECH_MAP_SLICES);
@@ -270,6 +273,7 @@ static void compare_slots(const ech_slot *a, const ech_slot *b)
     assert_int_equal(a->is_state, b->is_state);
     assert_int_equal(a->is_constant, b->is_constant);
     assert_int_equal(a->is_scratch, b->is_scratch);
+    assert_int_equal(a->is_copy, b->is_copy);
     assert_int_equal(a->bytes, b->bytes);
     assert_int_equal(a->offset, b->offset);
     assert_int_equal(a->first, b->first);
@@ -349,6 +353,7 @@ static void round_trip(const ech_program *p)
     /* what is not in the text is missing in both: so a field of each kind by itself */
     assert_int_equal(again.layout.is_nested, p->layout.is_nested);
     assert_int_equal(again.layout.node_ranks, p->layout.node_ranks);
+    assert_memory_equal(again.layout.tied, p->layout.tied, sizeof p->layout.tied);
     assert_memory_equal(again.layout.degree, p->layout.degree, sizeof p->layout.degree);
     assert_memory_equal(again.layout.order, p->layout.order, sizeof p->layout.order);
     assert_memory_equal(again.state_bytes, p->state_bytes, sizeof p->state_bytes);
@@ -428,6 +433,9 @@ static void test_hostile_documents(void **state)
         {"\"items\": [", "\"itens\": [", ECH_E_PARSE,
          "key 'itens' is unknown; did you mean 'items'?"},
         {"\"block\": 4", "\"block\": 5", ECH_E_PARSE, "item 4: block is 5, wanted 0..4"},
+        {"\"tied\": [0, 0]", "\"tied\": [0, 1]", ECH_E_PARSE, "tied is 1, wanted 0..0"},
+        {"\"tied\": [0, 0]", "\"tied\": [-1, 0]", ECH_E_PARSE, "tied is -1, wanted 0..0"},
+        {"\"tied\": [0, 0]", "\"tied\": [0]", ECH_E_PARSE, "tied"},
         {"\"block\": 4", "\"block\": -1", ECH_E_PARSE, "item 4: block is -1, wanted 0..4"},
         {"\"block\": 4", "\"block\": 4.0", ECH_E_PARSE,
          "item 4: block is a real number, wanted an integer"},

@@ -43,7 +43,7 @@ static made *make(const tiny_spec *t)
                                            .weight_decay = 0.1,
                                            .clip = 1.0},
                                  .micro_batches = t->accumulation,
-                                 .all_forward_first = t->all_forward_first,
+                                 .schedule = t->schedule,
                                  .bucket_bytes = t->bucket_bytes};
     assert_ok(ech_compile_plan(&m->spec, &m->plan));
     assert_ok(ech_compile_train(&m->spec, &m->p, &slots));
@@ -59,7 +59,8 @@ static void made_free(made *m)
 
 static ech_status prove(const made *m, const ech_program *p, ech_prove_report *r)
 {
-    const ech_prove_spec spec = {.program = &p, .n_classes = 1, .plan = &m->plan};
+    const ech_shard_plan *plan = &m->plan;
+    const ech_prove_spec spec = {.program = &p, .n_classes = 1, .plan = &plan};
     return ech_prove(&spec, r);
 }
 
@@ -106,7 +107,7 @@ static void test_every_policy_is_proved(void **state)
                     t.policy.reduces_each = (k & 4) && stage >= 2;
                     t.policy.reshards_after_forward = !(k & 4);
                     t.policy.prefetch = k % 3;
-                    t.all_forward_first = k & 4;
+                    t.schedule = k & 4 ? ECH_SCHEDULE_GPIPE : ECH_SCHEDULE_1F1B;
                     t.bucket_bytes = k & 1 ? 1 : 1 << 20;
                     t.optim = k & 2 ? ECH_UPDATE_ADAMW : ECH_UPDATE_SGD;
                     prove_train_and_eval(&t);

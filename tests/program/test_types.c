@@ -19,14 +19,14 @@ static tiny_run compiled(tiny_kind kind)
     spec.dropout = kind == TINY_GPT2 ? 0.1 : 0.0;
     spec.bucket_bytes = 1;
     tiny_start(&spec, &run);
-    assert_ok(ech_types_check(&run.session->train));
+    assert_ok(ech_types_check(&run.session->train.klass[0].program));
     return run;
 }
 
 /* Refused, with all of these words. */
 static void refused(tiny_run *run, const char *a, const char *b, const char *c)
 {
-    ech_program *p = &run->session->train;
+    ech_program *p = &run->session->train.klass[0].program;
     assert_ok(ech_program_place(p, NULL));
     assert_fails(ech_types_check(p), ECH_E_PROOF, a);
     if (!strstr(ech_error_message(), b) || !strstr(ech_error_message(), c))
@@ -68,7 +68,7 @@ static const hand_op copy = {.kind = ECH_OP_COPY, .request = -1};
 static void test_a_gradient_reduced_twice(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int start = program_find(p, "all-reduce of layer 1: start", 0);
     const int wait = program_find(p, "all-reduce of layer 1: wait", 0);
     (void)state;
@@ -81,7 +81,7 @@ static void test_a_gradient_reduced_twice(void **state)
 static void test_a_gradient_not_reduced(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, program_find(p, "all-reduce of layer 1: wait", 0));
     program_remove(p, program_find(p, "all-reduce of layer 1: start", 0));
@@ -93,7 +93,7 @@ static void test_a_gradient_not_reduced(void **state)
 static void test_a_gradient_not_reduced_before_its_update(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, program_find(p, "all-reduce of layer 1: wait", 0));
     program_remove(p, program_find(p, "all-reduce of layer 1: start", 0));
@@ -105,7 +105,7 @@ static void test_a_gradient_not_reduced_before_its_update(void **state)
 static void test_a_gradient_reduced_over_the_wrong_axis(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     first_op(p, "all-reduce of layer 0: start", ECH_OP_ALL_REDUCE_START)->axis = ECH_AXIS_TP;
     first_op(p, "all-reduce of layer 0: wait", ECH_OP_ALL_REDUCE_WAIT)->axis = ECH_AXIS_TP;
@@ -116,7 +116,7 @@ static void test_a_gradient_reduced_over_the_wrong_axis(void **state)
 static void test_a_sum_changes_its_own_axis_only(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     ech_op *wait = first_op(p, "all-reduce of layer 0: wait", ECH_OP_ALL_REDUCE_WAIT);
     (void)state;
     wait->axis = ECH_AXIS_TP;
@@ -126,7 +126,7 @@ static void test_a_sum_changes_its_own_axis_only(void **state)
 static void test_a_sum_leaves_the_scale_alone(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     ech_op *wait = first_op(p, "all-reduce of layer 0: wait", ECH_OP_ALL_REDUCE_WAIT);
     (void)state;
     wait->arg[0].place.scale.factor = 0.5;
@@ -136,7 +136,7 @@ static void test_a_sum_leaves_the_scale_alone(void **state)
 static void test_the_norm_before_the_reduction(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int norm = norm_of_embedding(p);
     const ech_item item = p->item[norm];
     (void)state;
@@ -165,7 +165,7 @@ static void test_a_gradient_divided_by_the_ranks(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     (void)state;
-    multiply(&run.session->train, 0.5, 0.5);
+    multiply(&run.session->train.klass[0].program, 0.5, 0.5);
     refused(&run, "(layer update, layer 1), op adamw, argument 1",
             "scale 1 x loss_scale^1 x (1/tokens)^1 x 0.5",
             "wanted 1 x loss_scale^1 x (1/tokens)^1");
@@ -175,7 +175,7 @@ static void test_a_gradient_divided_without_saying_so(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     (void)state;
-    multiply(&run.session->train, 0.5, 1.0);
+    multiply(&run.session->train.klass[0].program, 0.5, 1.0);
     refused(&run, "(layer update, layer 1), op scale", "scale 1 x loss_scale^1 x (1/tokens)^1",
             "wanted 1 x loss_scale^1 x (1/tokens)^1 x 2");
 }
@@ -184,10 +184,10 @@ static void test_a_gradient_multiplied_and_divided_back(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     (void)state;
-    multiply(&run.session->train, 2.0, 1.0);
-    multiply(&run.session->train, 0.5, 0.5);
-    assert_ok(ech_program_place(&run.session->train, NULL));
-    assert_ok(ech_types_check(&run.session->train));
+    multiply(&run.session->train.klass[0].program, 2.0, 1.0);
+    multiply(&run.session->train.klass[0].program, 0.5, 0.5);
+    assert_ok(ech_program_place(&run.session->train.klass[0].program, NULL));
+    assert_ok(ech_types_check(&run.session->train.klass[0].program));
     tiny_stop(&run);
 }
 
@@ -195,7 +195,9 @@ static void test_an_update_that_wants_another_scale(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     (void)state;
-    first_op(&run.session->train, "layer update", ECH_OP_ADAMW)->arg[1].place.scale.per_token = 0;
+    first_op(&run.session->train.klass[0].program, "layer update", ECH_OP_ADAMW)
+        ->arg[1]
+        .place.scale.per_token = 0;
     refused(&run, "(layer update, layer 0): adamw", "the gradient's scale is 1 x loss_scale^1",
             "the update wants loss_scale / tokens");
 }
@@ -205,7 +207,7 @@ static void test_an_update_that_wants_another_scale(void **state)
 static void test_tokens_not_summed_before_the_seed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, program_find(p, "sum of tokens: wait", 0));
     refused(&run, "(loss seed), op loss_seed, argument 0", "'scalars'", "nobody has written");
@@ -214,13 +216,13 @@ static void test_tokens_not_summed_before_the_seed(void **state)
 static void test_the_seed_of_a_ranks_own_tokens(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     first_op(p, "loss seed", ECH_OP_LOSS_SEED)->arg[0].offset = 8 * ECH_CELL_TOKENS_LOCAL;
     refused(&run, "(loss seed), op loss_seed, argument 0", "P over dp, wanted I",
             "written by item 0 (prologue)");
     run = compiled(TINY_LLAMA);
-    ech_op *seed = first_op(&run.session->train, "loss seed", ECH_OP_LOSS_SEED);
+    ech_op *seed = first_op(&run.session->train.klass[0].program, "loss seed", ECH_OP_LOSS_SEED);
     seed->arg[0].offset = 8 * ECH_CELL_TOKENS_LOCAL;
     seed->arg[0].place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_PARTIAL);
     refused(&run, "(loss seed): loss_seed: argument 0 is P over dp", "non-linear function",
@@ -232,7 +234,7 @@ static void test_the_seed_of_a_ranks_own_tokens(void **state)
 static void test_a_cell_that_the_host_reads_too_early(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     int i = program_find(p, "loss sum", 0);
     (void)state;
     assert_true(i > 0);
@@ -246,7 +248,7 @@ static void test_a_cell_that_the_host_reads_too_early(void **state)
 static void test_a_loss_that_is_not_summed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     const int i = program_find(p, "loss sum", 0);
     ech_block *b = &p->block[p->item[i].block];
@@ -261,7 +263,7 @@ static void test_a_loss_that_is_not_summed(void **state)
 static void test_a_norm_that_is_never_computed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = program_find(p, "gradient norm and clip", 0);
     const int k = program_find_op(p, i, ECH_OP_CLIP);
     ech_block *b = &p->block[p->item[i].block];
@@ -280,7 +282,7 @@ static void test_votes_of_every_axis_are_summed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
     (void)state;
-    run.session->train.layout.degree[ECH_AXIS_HSDP] = 2;
+    run.session->train.klass[0].program.layout.degree[ECH_AXIS_HSDP] = 2;
     refused(&run, "(loss sum), op sum_small_start", "P over hsdp, wanted I", "'scalars'");
 }
 
@@ -289,7 +291,7 @@ static void test_votes_of_every_axis_are_summed(void **state)
 static void test_a_parameter_updated_twice(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = item_of(p, "layer update", 1);
     (void)state;
     program_insert(p, i + 1, p->item[i]);
@@ -299,7 +301,7 @@ static void test_a_parameter_updated_twice(void **state)
 static void test_a_parameter_never_updated(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, item_of(p, "layer update", 1));
     refused(&run, "of 'params'", "layer 1", "are never updated");
@@ -308,7 +310,7 @@ static void test_a_parameter_never_updated(void **state)
 static void test_no_update_at_all(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     while (p->block[p->item[p->n_items - 1].block].role == ECH_ROLE_UPDATE)
         program_remove(p, p->n_items - 1);
@@ -318,7 +320,7 @@ static void test_no_update_at_all(void **state)
 static void test_a_gradient_used_by_two_updates(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int a = item_of(p, "layer update", 0);
     const int b = item_of(p, "layer update", 1);
     (void)state;
@@ -330,7 +332,7 @@ static void test_a_gradient_used_by_two_updates(void **state)
 static void test_moments_used_by_two_updates(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int a = item_of(p, "layer update", 0);
     const int b = item_of(p, "layer update", 1);
     (void)state;
@@ -342,7 +344,7 @@ static void test_moments_used_by_two_updates(void **state)
 static void test_an_update_before_the_clip_factor(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = item_of(p, "layer update", 1);
     const ech_item update = p->item[i];
     (void)state;
@@ -355,7 +357,7 @@ static void test_an_update_before_the_clip_factor(void **state)
 static void test_an_update_before_the_reduction(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = item_of(p, "layer update", 1);
     const ech_item update = p->item[i];
     (void)state;
@@ -370,7 +372,7 @@ static void test_an_update_before_the_reduction(void **state)
 static void test_a_gradient_measured_twice(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = item_of(p, "gradient norm", 1);
     (void)state;
     program_insert(p, i, p->item[i]);
@@ -381,7 +383,7 @@ static void test_a_gradient_measured_twice(void **state)
 static void test_a_gradient_never_measured(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, item_of(p, "gradient norm", 1));
     refused(&run, "of 'grads'", "layer 1", "are never measured");
@@ -390,7 +392,7 @@ static void test_a_gradient_never_measured(void **state)
 static void test_a_norm_after_its_sum_was_read(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = program_find(p, "gradient norm and clip", 0);
     (void)state;
     program_swap(p, i - 1, i);
@@ -411,14 +413,14 @@ static tiny_run compiled_shares(int zero_stage)
     spec.policy.zero_stage = zero_stage;
     spec.policy.reduces_each = true;
     tiny_start(&spec, &run);
-    assert_ok(ech_types_check(&run.session->train));
+    assert_ok(ech_types_check(&run.session->train.klass[0].program));
     return run;
 }
 
 static void test_updated_parameters_that_are_not_gathered(void **state)
 {
     tiny_run run = compiled_shares(1);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, program_find(p, "all-gather: wait", 0));
     program_remove(p, program_find(p, "all-gather: start", 0));
@@ -428,7 +430,7 @@ static void test_updated_parameters_that_are_not_gathered(void **state)
 static void test_a_micro_batch_that_is_not_added(void **state)
 {
     tiny_run run = compiled_shares(2);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, program_find(p, "gradients of a micro-batch added", 0));
     refused(&run, "of 'gradients of a micro-batch'", "reduce-scatter", "are never used");
@@ -437,7 +439,7 @@ static void test_a_micro_batch_that_is_not_added(void **state)
 static void test_a_micro_batch_that_is_added_twice(void **state)
 {
     tiny_run run = compiled_shares(2);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = program_find(p, "gradients of a micro-batch added", 0);
     (void)state;
     program_insert(p, i, p->item[i]);
@@ -448,7 +450,7 @@ static void test_a_micro_batch_that_is_added_twice(void **state)
 static void test_a_micro_batch_in_place_of_those_before(void **state)
 {
     tiny_run run = compiled_shares(2);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     ech_op *add = first_op(p, "gradients of a micro-batch added", ECH_OP_ADD);
     (void)state;
     add->kind = ECH_OP_COPY;
@@ -467,7 +469,8 @@ static void test_a_share_that_begins_elsewhere(void **state)
     (void)state;
     spec.tp = 2;
     tiny_start(&spec, &run);
-    first_op(&run.session->train, "embedding forward", ECH_OP_EMBED)->attr[0] = ech_expr_const(0);
+    first_op(&run.session->train.klass[0].program, "embedding forward", ECH_OP_EMBED)->attr[0] =
+        ech_expr_const(0);
     refused(&run, "(embedding forward, micro-batch 0): embed: at coordinate 1 of tp",
             "its share of argument 1 begins at 64", "attribute 0 says 0");
 }
@@ -477,7 +480,7 @@ static void test_a_share_that_begins_elsewhere(void **state)
 static void test_bytes_that_nobody_has_written(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     program_remove(p, item_of(p, "mlp forward", 0));
     refused(&run, "(attention forward, layer 1, micro-batch 0), op rmsnorm", "'activation'",
@@ -487,7 +490,7 @@ static void test_bytes_that_nobody_has_written(void **state)
 static void test_gradients_that_nobody_has_zeroed(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     (void)state;
     block_remove(&p->block[p->item[0].block], 0);
     refused(&run, "(head backward, micro-batch 0), op linear_wgrad", "'grads'",
@@ -497,7 +500,7 @@ static void test_gradients_that_nobody_has_zeroed(void **state)
 static void test_a_gradient_that_nobody_adds_to(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int i = item_of(p, "mlp backward", 1);
     (void)state;
     block_remove(&p->block[p->item[i].block], program_find_op(p, i, ECH_OP_LINEAR_WGRAD));
@@ -508,7 +511,7 @@ static void test_a_gradient_that_nobody_adds_to(void **state)
 static void test_a_saved_set_of_another_micro_batch(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_program *p = &run.session->train;
+    ech_program *p = &run.session->train.klass[0].program;
     const int a = item_of(p, "mlp backward", 1);
     const int next = program_find(p, "mlp backward", a + 1); /* layer 0 */
     const int b = program_find(p, "mlp backward", next + 1);
@@ -565,7 +568,7 @@ static void test_extents_that_nobody_has_written(void **state)
 static void test_labels_dealt_out_unlike_tokens(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_op *xent = first_op(&run.session->train, "head forward", ECH_OP_XENT);
+    ech_op *xent = first_op(&run.session->train.klass[0].program, "head forward", ECH_OP_XENT);
     (void)state;
     xent->arg[1].place.over[ECH_AXIS_DP].map = ECH_MAP_ZIGZAG;
     refused(&run, "(head forward, micro-batch 0): xent: argument 1 is S(0, zig-zag) over dp",
@@ -575,7 +578,8 @@ static void test_labels_dealt_out_unlike_tokens(void **state)
 static void test_a_residual_dealt_out_unlike_the_branch(void **state)
 {
     tiny_run run = compiled(TINY_GPT2);
-    ech_op *dropout = first_op(&run.session->train, "attention forward", ECH_OP_DROPOUT);
+    ech_op *dropout =
+        first_op(&run.session->train.klass[0].program, "attention forward", ECH_OP_DROPOUT);
     (void)state;
     dropout->arg[1].place.over[ECH_AXIS_DP].map = ECH_MAP_ZIGZAG;
     refused(&run, "(attention forward, layer 0, micro-batch 0): dropout: argument 1",
@@ -585,7 +589,7 @@ static void test_a_residual_dealt_out_unlike_the_branch(void **state)
 static void test_a_parameter_not_marked_replicated(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_op *linear = first_op(&run.session->train, "mlp forward", ECH_OP_LINEAR);
+    ech_op *linear = first_op(&run.session->train.klass[0].program, "mlp forward", ECH_OP_LINEAR);
     (void)state;
     linear->arg[1].place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_INVARIANT);
     refused(&run, "(mlp forward, layer 0, micro-batch 0): linear: argument 1 is I over dp",
@@ -595,7 +599,8 @@ static void test_a_parameter_not_marked_replicated(void **state)
 static void test_a_gradient_declared_whole(void **state)
 {
     tiny_run run = compiled(TINY_LLAMA);
-    ech_op *wgrad = first_op(&run.session->train, "mlp backward", ECH_OP_LINEAR_WGRAD);
+    ech_op *wgrad =
+        first_op(&run.session->train.klass[0].program, "mlp backward", ECH_OP_LINEAR_WGRAD);
     (void)state;
     wgrad->arg[2].place.over[ECH_AXIS_DP] = ech_place_of(ECH_PLACE_INVARIANT);
     refused(&run, "(mlp backward, layer 1, micro-batch 0): linear_wgrad",

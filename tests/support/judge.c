@@ -22,7 +22,7 @@ const judge_case judge_cases[] = {
      .optim = ECH_UPDATE_SGD,
      .dp = 3,
      .accumulation = 2,
-     .all_forward_first = true},
+     .schedule = ECH_SCHEDULE_GPIPE},
     {.title = "qwen, tp 2", .kind = TINY_QWEN, .tp = 2, .dp = 1, .accumulation = 1},
     {.title = "gpt2 of 6 heads, tied, dropout, tp 2, sp",
      .kind = TINY_GPT2,
@@ -94,6 +94,58 @@ const judge_case judge_cases[] = {
      .dp = 2,
      .accumulation = 2,
      .policy = {true, false, 3, true, true, 1}},
+    {.title = "qwen, tp 2, split, weights later, 3 micro-batches",
+     .kind = TINY_QWEN,
+     .tp = 2,
+     .dp = 1,
+     .accumulation = 3,
+     .is_split = true,
+     .when = SPLIT_LATER},
+    {.title = "gpt2 of 6 heads, tied, dropout, tp 2, sp, split, weights last",
+     .kind = TINY_GPT2,
+     .heads = 6,
+     .kv_heads = 6,
+     .dropout = 0.2,
+     .tp = 2,
+     .dp = 1,
+     .accumulation = 2,
+     .policy = {true, false, 0, false, false, 0},
+     .is_split = true,
+     .when = SPLIT_LAST},
+    {.title = "llama, tied, pp 2, 1f1b, 3 micro-batches",
+     .kind = TINY_TIED_LLAMA,
+     .pp = 2,
+     .dp = 1,
+     .accumulation = 3},
+    {.title = "gpt2, tied, pp 2, 1f1b, dp 2, ZeRO 1, 2 micro-batches",
+     .kind = TINY_GPT2,
+     .pp = 2,
+     .dp = 2,
+     .accumulation = 2,
+     .policy = {false, false, 1, false, false, 0}},
+    {.title = "qwen, pp 2, zb-h1, tp 2, 3 micro-batches",
+     .kind = TINY_QWEN,
+     .pp = 2,
+     .tp = 2,
+     .dp = 1,
+     .accumulation = 3,
+     .schedule = ECH_SCHEDULE_ZB_H1},
+    {.title = "llama, pp 2, interleaved, 2 micro-batches",
+     .kind = TINY_LLAMA,
+     .layers = 4,
+     .pp = 2,
+     .chunks = 2,
+     .dp = 1,
+     .accumulation = 2,
+     .schedule = ECH_SCHEDULE_INTERLEAVED},
+    {.title = "llama, tied, pp 2, zb-v, dp 2, ZeRO 3, 2 micro-batches",
+     .kind = TINY_TIED_LLAMA,
+     .layers = 4,
+     .pp = 2,
+     .dp = 2,
+     .accumulation = 2,
+     .policy = {false, false, 3, true, true, 1},
+     .schedule = ECH_SCHEDULE_ZB_V},
 };
 const int n_judge_cases = (int)(sizeof judge_cases / sizeof judge_cases[0]);
 
@@ -105,12 +157,15 @@ static tiny_spec spec_of(const judge_case *c)
     s.kv_heads = c->kv_heads;
     s.dropout = c->dropout;
     s.optim = c->optim;
+    s.layers = c->layers;
+    s.pp = c->pp ? c->pp : 1;
+    s.chunks = c->chunks;
     s.tp = c->tp ? c->tp : 1;
     s.dp = c->dp;
     s.shard_group = c->group;
     s.accumulation = c->accumulation;
     s.policy = c->policy;
-    s.all_forward_first = c->all_forward_first;
+    s.schedule = c->schedule;
     s.bucket_bytes = c->bucket_bytes ? c->bucket_bytes : 1 << 20;
     s.rows = ROWS / (c->dp * c->accumulation);
     s.seq = SEQ;
@@ -153,7 +208,8 @@ static outcome run_reference(tiny_spec spec)
     outcome o = {.m = NULL};
     tiny_run run;
     spec.rows = ROWS;
-    spec.tp = spec.dp = spec.accumulation = 1;
+    spec.tp = spec.pp = spec.dp = spec.accumulation = spec.chunks = 1;
+    spec.schedule = ECH_SCHEDULE_1F1B;
     spec.shard_group = 0;
     spec.policy = (ech_shard_policy){0};
     tiny_start(&spec, &run);
@@ -234,12 +290,12 @@ static bool run_differs(tiny_run *run, const outcome *o)
             (held_differs(s, ECH_HELD_M, o->m, 1e-9) || held_differs(s, ECH_HELD_V, o->v, 1e-9)));
 }
 
-/* The mutant is used up. */
-static bool is_seen(const tiny_spec *spec, ech_program *mutant, const outcome *o)
+/* The mutant, pipeline rank k's program, is used up. */
+static bool is_seen(const tiny_spec *spec, int k, ech_program *mutant, const outcome *o)
 {
     tiny_run run;
     tiny_start(spec, &run);
-    tiny_replace(&run, mutant);
+    tiny_replace_class(&run, k, mutant);
     const bool differs = run_differs(&run, o);
     tiny_stop(&run);
     return differs;
@@ -272,7 +328,7 @@ typedef struct tally {
     int survived; /* found by nobody */
 } tally;
 
-/* By operator: mutant_operators, then mutant_many_operators. */
+/* By operator: mutant_operators, mutant_many_operators, mutant_stage_operators. */
 enum { MOST_OPERATORS = 96 };
 typedef struct table {
     tally of[MOST_OPERATORS];
@@ -280,19 +336,34 @@ typedef struct table {
 
 typedef struct judge {
     const tiny_spec *spec;
-    const ech_program *program;
-    const ech_shard_plan *plan;
+    const ech_run *run;
+    int at; /* the pipeline rank whose program has the fault */
     outcome right;
     bool thorough;
 } judge;
+
+/* The proof of the run with a mutant in the place of one program. */
+static ech_status prove(const judge *j, const ech_program *mutant, int *by)
+{
+    enum { MOST = 8 };
+    const ech_program *program[MOST];
+    const ech_prove_spec spec = {.program = program,
+                                 .n_classes = j->run->n_classes,
+                                 .class_of = j->run->class_of,
+                                 .plan = j->run->plan};
+    assert_true(spec.n_classes <= MOST);
+    for (int k = 0; k < spec.n_classes; k++)
+        program[k] = k == j->at ? mutant : j->run->program[k];
+    return mutant_prove_run(&spec, by);
+}
 
 static void judge_one(const judge *j, const mutant_operator *op, int site, tally *t)
 {
     ech_program mutant;
     char where[NAME];
     int by;
-    mutant_make(j->program, op, site, &mutant, where, sizeof where);
-    const ech_status st = mutant_prove(&mutant, j->plan, &by);
+    mutant_make(j->run->program[j->at], op, site, &mutant, where, sizeof where);
+    const ech_status st = prove(j, &mutant, &by);
     t->sites++;
     if (getenv("ECH_MUTANTS"))
         (void)printf("    %s: %s: %s %s\n", op->name, where, mutant_check_name(by),
@@ -300,8 +371,8 @@ static void judge_one(const judge *j, const mutant_operator *op, int site, tally
     if (st < 0)
         t->by_check[by]++;
     if (st < 0 && j->thorough && may_run(&mutant, by))
-        t->by_both += is_seen(j->spec, &mutant, &j->right);
-    if (st >= 0 && is_seen(j->spec, &mutant, &j->right)) {
+        t->by_both += is_seen(j->spec, j->at, &mutant, &j->right);
+    if (st >= 0 && is_seen(j->spec, j->at, &mutant, &j->right)) {
         t->by_run++;
     } else if (st >= 0) {
         t->survived++;
@@ -322,14 +393,43 @@ static void add(tally *to, const tally *t)
 
 static const mutant_operator *operator_of(int i)
 {
-    return i < n_mutant_operators ? &mutant_operators[i]
-                                  : &mutant_many_operators[i - n_mutant_operators];
+    if (i < n_mutant_operators)
+        return &mutant_operators[i];
+    i -= n_mutant_operators;
+    return i < n_mutant_many_operators ? &mutant_many_operators[i]
+                                       : &mutant_stage_operators[i - n_mutant_many_operators];
 }
 
 static int n_operators(void)
 {
-    assert_true(n_mutant_operators + n_mutant_many_operators <= MOST_OPERATORS);
-    return n_mutant_operators + n_mutant_many_operators;
+    const int n = n_mutant_operators + n_mutant_many_operators + n_mutant_stage_operators;
+    assert_true(n <= MOST_OPERATORS);
+    return n;
+}
+
+/* The same run with its backward split. */
+static void split_run(const judge_case *c, const tiny_spec *spec, tiny_run *run)
+{
+    split_case blocks;
+    ech_program p;
+    split_case_init(spec, &blocks);
+    split_program(&blocks, &run->session->train.klass[0].program, c->when, &p);
+    tiny_replace(run, &p);
+    split_case_fini(&blocks);
+}
+
+/* Every fault in the program of one pipeline rank. */
+static void judge_program(const judge *j, const judge_plan *plan, table *by_operator, tally *all)
+{
+    for (int i = 0; i < n_operators(); i++) {
+        tally t = {0};
+        const int sites = mutant_sites(j->run->program[j->at], operator_of(i));
+        const int every = plan->every < sites ? plan->every : sites;
+        for (int k = every ? i % every : 0; k < sites; k += every)
+            judge_one(j, operator_of(i), k, &t);
+        add(&by_operator->of[i], &t);
+        add(all, &t);
+    }
 }
 
 static tally judge_case_of(const judge_case *c, const judge_plan *plan, table *by_operator)
@@ -338,17 +438,12 @@ static tally judge_case_of(const judge_case *c, const judge_plan *plan, table *b
     tiny_run run;
     const tiny_spec spec = spec_of(c);
     tiny_start(&spec, &run);
-    judge j = {&spec, &run.session->train, &run.session->plan, run_reference(spec), plan->thorough};
+    if (c->is_split)
+        split_run(c, &spec, &run);
+    judge j = {&spec, &run.session->train, 0, run_reference(spec), plan->thorough};
     assert_false(run_differs(&run, &j.right)); /* unharmed, it is right */
-    for (int i = 0; i < n_operators(); i++) {
-        tally t = {0};
-        const int sites = mutant_sites(j.program, operator_of(i));
-        const int every = plan->every < sites ? plan->every : sites;
-        for (int k = every ? i % every : 0; k < sites; k += every)
-            judge_one(&j, operator_of(i), k, &t);
-        add(&by_operator->of[i], &t);
-        add(&all, &t);
-    }
+    for (; j.at < j.run->n_classes; j.at++)
+        judge_program(&j, plan, by_operator, &all);
     outcome_fini(&j.right);
     tiny_stop(&run);
     return all;

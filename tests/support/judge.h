@@ -1,10 +1,11 @@
 /** @file support/judge.h
  *  Mutants judged: is a fault found by the proof, or by the fp64 run on virtual ranks against one
- *  rank.  Adding a layout is adding a row to judge_cases. */
+ *  rank.  Of a pipeline, the program of one rank at a time has a fault.  Adding a layout is adding a row to judge_cases. */
 #ifndef ECH_TESTS_JUDGE_H
 #define ECH_TESTS_JUDGE_H
 
 #include "mutants.h" /* operators, checks */
+#include "split.h"   /* split_when */
 #include "tiny.h"    /* tiny_spec */
 
 /** A layout whose program is mutated. */
@@ -16,8 +17,11 @@ typedef struct judge_case {
     ech_update_rule optim;
     int tp, dp, group, accumulation;
     ech_shard_policy policy;
-    bool all_forward_first;
+    ech_schedule_kind schedule;
     int64_t bucket_bytes;
+    bool is_split; /**< its backward in input and weight blocks */
+    split_when when;
+    int pp, chunks, layers; /**< 0: 1, 1, the kind's own */
 } judge_case;
 
 extern const judge_case judge_cases[];

@@ -213,12 +213,21 @@ static bool is_transfer(const ech_program *p, int i, ech_op_kind kind)
 }
 
 /* The wait for a gradient's sum moves to the end of its segment, behind the norm. */
+/* A copy's gradient is measured by another stage: this norm does not read it. */
+static bool is_of_copy(const ech_program *p, int i)
+{
+    const ech_item *it = &p->item[i];
+    const int slot = it->bind[p->block[it->block].op[0].arg[0].region].slot;
+    return slot >= 0 && p->slot[slot].is_copy;
+}
+
 static bool late_wait(ech_program *p, int i, int b, bool apply)
 {
     int end = i;
     (void)b;
-    if (!is_transfer(p, i, ECH_OP_ALL_REDUCE_WAIT) &&
-        !is_transfer(p, i, ECH_OP_REDUCE_SCATTER_WAIT))
+    if ((!is_transfer(p, i, ECH_OP_ALL_REDUCE_WAIT) &&
+         !is_transfer(p, i, ECH_OP_REDUCE_SCATTER_WAIT)) ||
+        is_of_copy(p, i))
         return false;
     while (end + 1 < p->n_items && p->item[end + 1].segment <= ECH_SEGMENT_REDUCE)
         end++;
@@ -262,6 +271,11 @@ REBIND(params_of_other_layer, ECH_REGION_PARAM, true)
 REBIND(grads_of_other_layer, ECH_REGION_GRAD, true)
 REBIND(moments_of_other_layer, ECH_REGION_MOMENT, true)
 REBIND(saved_of_other_layer, ECH_REGION_SAVED_FB, true)
+REBIND(linear_input_of_other_micro, ECH_REGION_SAVED_FW, false)
+REBIND(linear_input_of_other_layer, ECH_REGION_SAVED_FW, true)
+REBIND(handed_on_of_other_micro, ECH_REGION_SAVED_BW, false)
+REBIND(handed_on_of_other_layer, ECH_REGION_SAVED_BW, true)
+REBIND(gradient_of_other_layer, ECH_REGION_DOUT, true)
 
 /* Start and wait of a gradient's sum agree on half of the message. */
 static bool halve_message(ech_program *p, int i, int b, bool apply)
@@ -347,9 +361,11 @@ static bool other_axis(ech_program *p, int b, int k, bool apply)
 /* Last argument that the op writes. */
 static ech_operand *result_of(ech_op *op)
 {
+    const bool is_scatter =
+        op->kind == ECH_OP_REDUCE_SCATTER_START || op->kind == ECH_OP_REDUCE_SCATTER_WAIT;
+    const int staging = !ech_op_is_comm(op->kind) ? -1 : is_scatter ? 2 : 1; /* has no meaning */
     for (int i = op->n_args - 1; i >= 0; i--)
-        if (op->arg[i].region != ECH_REGION_NONE && (op->arg[i].access & ECH_WRITE) &&
-            !(ech_op_is_comm(op->kind) && i == 1)) /* staging has no meaning */
+        if (op->arg[i].region != ECH_REGION_NONE && (op->arg[i].access & ECH_WRITE) && i != staging)
             return &op->arg[i];
     return NULL;
 }
@@ -426,7 +442,7 @@ static bool halve_gradient_silently(ech_program *p, int b, int k, bool apply)
 
 static bool is_model_region(ech_region r)
 {
-    return r >= ECH_REGION_PARAM && r <= ECH_REGION_GRAD_WHOLE;
+    return r >= ECH_REGION_PARAM && r <= ECH_REGION_GRAD_TIED;
 }
 
 static bool is_alike(const ech_operand *a, const ech_operand *b)
@@ -460,12 +476,18 @@ static bool other_parameter(ech_program *p, int b, int k, bool apply)
     return false;
 }
 
+static bool is_made_inside(ech_region r)
+{
+    return r == ECH_REGION_WORK || r == ECH_REGION_SAVED_FB || r == ECH_REGION_SAVED_FW ||
+           r == ECH_REGION_SAVED_BW;
+}
+
 /* The op writes its temporary where another one lies. */
 static bool other_temporary(ech_program *p, int b, int k, bool apply)
 {
     ech_operand *a = result_of(&p->block[b].op[k]);
     const ech_operand *other = a ? other_like(&p->block[b], a) : NULL;
-    if (!other || (a->region != ECH_REGION_WORK && a->region != ECH_REGION_SAVED_FB))
+    if (!other || !is_made_inside(a->region))
         return false;
     if (apply)
         a->offset = other->offset;
@@ -625,6 +647,11 @@ const mutant_operator mutant_operators[] = {
     {"data of another micro-batch", MUTANT_ITEM, false, data_of_other_micro},
     {"saved set of another micro-batch", MUTANT_ITEM, false, saved_of_other_micro},
     {"saved set of another layer", MUTANT_ITEM, false, saved_of_other_layer},
+    {"linear inputs of another micro-batch", MUTANT_ITEM, false, linear_input_of_other_micro},
+    {"linear inputs of another layer", MUTANT_ITEM, false, linear_input_of_other_layer},
+    {"handed on by another micro-batch", MUTANT_ITEM, false, handed_on_of_other_micro},
+    {"handed on by another layer", MUTANT_ITEM, false, handed_on_of_other_layer},
+    {"activation gradient of another layer", MUTANT_ITEM, false, gradient_of_other_layer},
     {"input of another micro-batch", MUTANT_ITEM, false, input_of_other_micro},
     {"parameters of another layer", MUTANT_ITEM, false, params_of_other_layer},
     {"gradients of another layer", MUTANT_ITEM, false, grads_of_other_layer},
@@ -721,15 +748,21 @@ static ech_status prove_shapes(const ech_program *p)
     return ECH_OK;
 }
 
-ech_status mutant_prove(const ech_program *p, const ech_shard_plan *plan, int *by)
+ech_status mutant_prove_run(const ech_prove_spec *spec, int *by)
 {
     ech_prove_report report;
-    const ech_prove_spec spec = {.program = &p, .n_classes = 1, .plan = plan};
     *by = MUTANT_BY_SHAPE;
-    ECH_TRY(prove_shapes(p));
-    const ech_status st = ech_prove(&spec, &report);
+    for (int c = 0; c < spec->n_classes; c++)
+        ECH_TRY(prove_shapes(spec->program[c]));
+    const ech_status st = ech_prove(spec, &report);
     for (*by = MUTANT_BY_PROOF; *by < N_MUTANT_CHECKS; ++*by)
         if (report.row[*by - MUTANT_BY_PROOF].verdict == ECH_PROOF_FAULT)
             break;
     return st;
+}
+
+ech_status mutant_prove(const ech_program *p, const ech_shard_plan *plan, int *by)
+{
+    const ech_prove_spec spec = {.program = &p, .n_classes = 1, .plan = &plan};
+    return mutant_prove_run(&spec, by);
 }

@@ -1,7 +1,7 @@
 /** @file support/mutants.h
  *  Mutants: operators that put one fault into a step program, and the proof's verdict on it.
- *  Adding an operator is adding a row to mutant_operators, or to mutant_many_operators where only
- *  many ranks can have the fault. */
+ *  Adding an operator is adding a row to mutant_operators, to mutant_many_operators where only
+ *  many ranks can have the fault, or to mutant_stage_operators where only pipelines can. */
 #ifndef ECH_TESTS_MUTANTS_H
 #define ECH_TESTS_MUTANTS_H
 
@@ -26,6 +26,8 @@ extern const mutant_operator mutant_operators[];
 extern const int n_mutant_operators;
 extern const mutant_operator mutant_many_operators[];
 extern const int n_mutant_many_operators;
+extern const mutant_operator mutant_stage_operators[]; /* of pipelines */
+extern const int n_mutant_stage_operators;
 
 /** Places of p that an operator fits. */
 int mutant_sites(const ech_program *p, const mutant_operator *op);
@@ -50,6 +52,9 @@ const char *mutant_check_name(int check);
  *  @param by    out: the first that refuses; N_MUTANT_CHECKS: none does
  *  @return what it said */
 ech_status mutant_prove(const ech_program *p, const ech_shard_plan *plan, int *by);
+
+/** The same for the programs of a run, one of which is a mutant. */
+ech_status mutant_prove_run(const ech_prove_spec *spec, int *by);
 
 /* --- what operators and tests of single faults are made of --- */
 

@@ -55,10 +55,16 @@ tiny_spec tiny_spec_default(void)
 ech_layout tiny_layout(const tiny_spec *spec, const ech_model *m)
 {
     const int tp = spec->tp ? spec->tp : 1;
+    const int pp = spec->pp ? spec->pp : 1;
+    const int stages = pp * ech_schedule_chunks(spec->schedule, spec->chunks ? spec->chunks : 1);
+    const int ends[2] = {spec->table ? spec->table->rank_of[0] : 0,
+                         spec->table ? spec->table->rank_of[spec->table->stages - 1]
+                                     : ech_schedule_place(spec->schedule, pp, stages - 1)};
     ech_layout l;
     const ech_layout_spec s = {.tp = tp,
                                .cp = 1,
-                               .pp = 1,
+                               .pp = pp,
+                               .tied = {ends[0], m->tie_embeddings ? ends[1] : ends[0]},
                                .dp = spec->dp,
                                .shard_group = spec->shard_group,
                                .kv_share = ech_shard_heads(m->heads, m->kv_heads, tp).copies};
@@ -73,7 +79,8 @@ static ech_session_config session_config(const tiny_spec *spec, const ech_model 
                             .threads = 1,
                             .kernels = spec->kernels,
                             .poison = spec->poison,
-                            .has_eval = spec->has_eval};
+                            .has_eval = spec->has_eval,
+                            .records = spec->records};
     c.compile = (ech_compile_spec){.block = {.layout = tiny_layout(spec, model),
                                              .policy = spec->policy,
                                              .real = spec->real,
@@ -88,27 +95,48 @@ static ech_session_config session_config(const tiny_spec *spec, const ech_model 
                                                      : spec->clip > 0 ? spec->clip
                                                                       : 1.0},
                                    .micro_batches = spec->accumulation,
-                                   .all_forward_first = spec->all_forward_first,
+                                   .schedule = spec->schedule,
+                                   .rolls = spec->rolls,
+                                   .chunks = spec->chunks,
+                                   .group = spec->group,
+                                   .table = spec->table,
+                                   .stage_layers = spec->stage_layers,
+                                   .n_stage_layers = spec->n_stage_layers,
                                    .bucket_bytes = spec->bucket_bytes};
     return c;
+}
+
+static ech_model model_of(const tiny_spec *spec)
+{
+    ech_model model = tiny_model(spec->kind, spec->dropout);
+    if (spec->layers)
+        model.layers = spec->layers;
+    if (spec->heads) {
+        model.heads = spec->heads;
+        model.kv_heads = spec->kv_heads;
+    }
+    return model;
+}
+
+ech_status tiny_check(const tiny_spec *spec)
+{
+    const ech_model model = model_of(spec);
+    const ech_session_config c = session_config(spec, &model);
+    return ech_session_check(&c);
 }
 
 void tiny_start_on(const tiny_spec *spec, ech_transport *const *transport, int n_local,
                    ech_session **out)
 {
     static ech_model model; /* outlives the session */
-    model = tiny_model(spec->kind, spec->dropout);
-    if (spec->heads) {
-        model.heads = spec->heads;
-        model.kv_heads = spec->kv_heads;
-    }
+    model = model_of(spec);
     const ech_session_config c = session_config(spec, &model);
     tiny_ok(ech_session_create(&c, transport, n_local, out), "session");
 }
 
 void tiny_start(const tiny_spec *spec, tiny_run *out)
 {
-    out->world = spec->dp * (spec->tp ? spec->tp : 1);
+    out->world = spec->dp * (spec->tp ? spec->tp : 1) * (spec->pp ? spec->pp : 1);
     tiny_ok(ech_transport_inproc(out->world, out->transport), "inproc");
     for (int r = 0; r < out->world && spec->gate; r++)
         out->transport[r] = lazy_transport(out->transport[r], spec->gate);
@@ -131,13 +159,15 @@ void tiny_feed(tiny_run *run, int step, tiny_keep keep, void *user)
     for (int r = 0; r < s->n_local; r++) {
         int32_t *tokens = ech_session_tokens(s, r);
         int32_t *labels = ech_session_labels(s, r);
-        for (int k = 0; k < s->train.micro_batches; k++)
+        for (int k = 0; k < s->config.compile.micro_batches; k++)
             for (int64_t i = 0; i < rows; i++)
                 for (int64_t t = 0; t < seq; t++) {
-                    const int64_t row = ech_first_row(&s->train, s->local[r].rank, k) + i;
+                    const int64_t row =
+                        ech_first_row(&s->local[r].klass->program, s->local[r].rank, k) + i;
                     const uint64_t at = (uint64_t)(row * (seq + 1) + t);
                     const int64_t to = (k * rows + i) * seq + t;
-                    tokens[to] = (int32_t)(ech_rng_u32(&key, at) % (uint32_t)s->model.vocab);
+                    if (tokens)
+                        tokens[to] = (int32_t)(ech_rng_u32(&key, at) % (uint32_t)s->model.vocab);
                     labels[to] = (int32_t)(ech_rng_u32(&key, at + 1) % (uint32_t)s->model.vocab);
                     if (keep && !keep(row, t, user))
                         labels[to] = -1;
@@ -243,7 +273,7 @@ double tiny_difference(const ech_session *s, const void *a, const void *b)
 
 ech_status tiny_try_step(tiny_run *run, int64_t step, double lr, ech_step_result *out)
 {
-    const ech_step_request request = {step, step, lr, 1.0, ECH_COMMIT_IF_FINITE, false};
+    const ech_step_request request = {step, step, lr, 1.0, ECH_COMMIT_IF_FINITE, false, false};
     return ech_session_step(run->session, &request, out);
 }
 
@@ -254,13 +284,17 @@ ech_step_result tiny_step(tiny_run *run, int64_t step, double lr)
     return result;
 }
 
-static void remake_rank(ech_session *s, ech_local_rank *r, const void *state, size_t bytes)
+static void remake_rank(ech_session *s, ech_local_rank *r)
 {
-    const ech_program *programs[] = {&s->train};
+    const ech_program *programs[] = {&r->klass->program};
+    const size_t bytes = programs[0]->state_bytes[ECH_SPACE_DEVICE];
+    void *state = malloc(bytes);
+    memcpy(state, ech_engine_state(r->engine, 0), bytes);
     ech_engine_destroy(&r->engine);
     ech_comm_destroy(&r->comm);
-    tiny_ok(ech_comm_create(r->transport, &s->train.layout, s->train.n_requests + 1, &r->comm),
-            "communicator");
+    tiny_ok(
+        ech_comm_create(r->transport, &programs[0]->layout, programs[0]->n_requests + 1, &r->comm),
+        "communicator");
     const ech_engine_config c = {.program = programs,
                                  .n_programs = 1,
                                  .comm = r->comm,
@@ -271,19 +305,21 @@ static void remake_rank(ech_session *s, ech_local_rank *r, const void *state, si
                                  .poison = s->config.poison};
     tiny_ok(ech_engine_create(&c, &r->engine), "engine");
     memcpy(ech_engine_state(r->engine, 0), state, bytes);
+    free(state);
+}
+
+void tiny_replace_class(tiny_run *run, int k, ech_program *p)
+{
+    ech_session *s = run->session;
+    ech_program was = s->train.klass[k].program;
+    s->train.klass[k].program = *p;
+    *p = (ech_program){0};
+    for (int i = 0; i < s->n_local; i++)
+        remake_rank(s, &s->local[i]);
+    ech_program_fini(&was);
 }
 
 void tiny_replace(tiny_run *run, ech_program *p)
 {
-    ech_session *s = run->session;
-    const size_t bytes = s->train.state_bytes[ECH_SPACE_DEVICE];
-    unsigned char *state = malloc(bytes * (size_t)s->n_local);
-    for (int i = 0; i < s->n_local; i++)
-        memcpy(state + bytes * (size_t)i, ech_engine_state(s->local[i].engine, 0), bytes);
-    ech_program_fini(&s->train);
-    s->train = *p;
-    *p = (ech_program){0};
-    for (int i = 0; i < s->n_local; i++)
-        remake_rank(s, &s->local[i], state + bytes * (size_t)i, bytes);
-    free(state);
+    tiny_replace_class(run, 0, p);
 }

@@ -15,12 +15,19 @@ typedef enum tiny_kind {
 
 ech_model tiny_model(tiny_kind kind, double dropout);
 
-/* A run of tp x dp virtual ranks. */
+/* A run of tp x dp x pp virtual ranks. */
 typedef struct tiny_spec {
     tiny_kind kind;
     double dropout;
-    int heads, kv_heads; /* 0: the kind's own */
-    int tp;              /* 0: 1 */
+    int heads, kv_heads;     /* 0: the kind's own */
+    int layers;              /* 0: the kind's own */
+    int tp;                  /* 0: 1 */
+    int pp;                  /* 0: 1 */
+    bool rolls;              /* programs are compiled rolled */
+    int chunks, group;       /* of the schedule; 0: 1, pp */
+    const int *stage_layers; /* [n_stage_layers]; NULL: balanced */
+    int n_stage_layers;
+    const ech_schedule *table; /* of schedule FILE */
     int dp, accumulation;
     int shard_group; /* 0: all of dp */
     ech_shard_policy policy;
@@ -30,7 +37,9 @@ typedef struct tiny_spec {
     ech_dtype real;
     ech_update_rule optim;
     int64_t bucket_bytes;
-    bool all_forward_first, poison, has_eval;
+    ech_schedule_kind schedule;
+    bool poison, has_eval;
+    bool records; /* steps can be recorded */
     const ech_kernel_set *kernels;
     const struct lazy_gate *gate; /* messages move only while it is open; NULL: always */
 } tiny_spec;
@@ -44,6 +53,9 @@ typedef struct tiny_run {
 tiny_spec tiny_spec_default(void);
 ech_layout tiny_layout(const tiny_spec *spec, const ech_model *m);
 void tiny_start(const tiny_spec *spec, tiny_run *out);
+
+/* Would a run start? */
+ech_status tiny_check(const tiny_spec *spec);
 
 /* The session alone, on transports of the caller's (one of a process over MPI). */
 void tiny_start_on(const tiny_spec *spec, ech_transport *const *transport, int n_local,
@@ -83,6 +95,9 @@ ech_step_result tiny_step(tiny_run *run, int64_t step, double lr);
 /* Put another program in place of the session's training step (moved in; *p is zeroed): same state
  * slots, engines made anew, state kept. */
 void tiny_replace(tiny_run *run, ech_program *p);
+
+/* The same for the programs of pipeline rank k. */
+void tiny_replace_class(tiny_run *run, int k, ech_program *p);
 
 /* One step that may fail. */
 ech_status tiny_try_step(tiny_run *run, int64_t step, double lr, ech_step_result *out);

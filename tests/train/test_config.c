@@ -181,14 +181,9 @@ static void test_model_rows_are_known(void)
 /* Every row that says what is built refuses something by name, and says it is not built yet. */
 static void test_unbuilt_is_refused_by_name(void)
 {
-    static const char *const sets[] = {"layout.pp=2",
-                                       "layout.cp=2",
+    static const char *const sets[] = {"layout.cp=2",
                                        "layout.ep=2",
                                        "layout.etp=2",
-                                       "layout.schedule=zb-h1",
-                                       "layout.schedule=table.csv",
-                                       "layout.virtual_stages=2",
-                                       "layout.stages=[1,1]",
                                        "layout.cp_kind=ulysses",
                                        "layout.cp_ulysses=2",
                                        "layout.zip=true",

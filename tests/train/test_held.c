@@ -128,7 +128,7 @@ static const int *slots_of(const ech_held *h, ech_held_class what)
 
 static int64_t slot_elems(const ech_session *s, int slot)
 {
-    return slot < 0 ? 0 : (int64_t)(s->train.slot[slot].bytes / sizeof(double));
+    return slot < 0 ? 0 : (int64_t)(s->train.klass[0].program.slot[slot].bytes / sizeof(double));
 }
 
 /* Every double of the model's state: set, or counted where it is not `value`. */

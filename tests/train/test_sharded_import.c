@@ -45,16 +45,23 @@ static void read_text(void)
     ech_node_destroy(&root);
 }
 
+#define ALONE 1, ECH_SCHEDULE_1F1B, 1
+
 typedef struct layout_row {
     int tp, dp, group;
     ech_shard_policy policy;
+    int pp;
+    ech_schedule_kind schedule;
+    int chunks;
 } layout_row;
 
 static ech_session_config config_of(const layout_row *row, const ech_model *m)
 {
+    const int last = row->schedule == ECH_SCHEDULE_ZB_V ? 0 : row->pp - 1; /* the tables are tied */
     const ech_layout_spec l = {.tp = row->tp,
                                .cp = 1,
-                               .pp = 1,
+                               .pp = row->pp,
+                               .tied = {0, last},
                                .dp = row->dp,
                                .shard_group = row->group,
                                .kv_share = ech_shard_heads(m->heads, m->kv_heads, row->tp).copies};
@@ -62,6 +69,8 @@ static ech_session_config config_of(const layout_row *row, const ech_model *m)
     c.compile.block = (ech_block_spec){
         .policy = row->policy, .real = ECH_F64, .rows = ROWS / row->dp, .seq = SEQ};
     c.compile.micro_batches = 1;
+    c.compile.schedule = row->schedule;
+    c.compile.chunks = row->chunks;
     c.compile.bucket_bytes = 1 << 20;
     assert_ok(ech_layout_make(&l, &c.compile.block.layout));
     return c;
@@ -70,9 +79,10 @@ static ech_session_config config_of(const layout_row *row, const ech_model *m)
 static void feed(ech_session *s)
 {
     for (int i = 0; i < s->n_local; i++) {
-        const int64_t row = ech_first_row(&s->eval, s->local[i].rank, 0);
+        const int64_t row = ech_first_row(&s->eval.klass[0].program, s->local[i].rank, 0);
         for (int64_t k = 0; k < s->config.compile.block.rows * SEQ; k++) {
-            ech_session_tokens(s, i)[k] = text[row * SEQ + k];
+            if (ech_session_tokens(s, i)) /* first stages alone take them */
+                ech_session_tokens(s, i)[k] = text[row * SEQ + k];
             ech_session_labels(s, i)[k] = text[row * SEQ + k + 1];
         }
     }
@@ -85,7 +95,7 @@ static double evaluate(const layout_row *row)
     ech_eval_result r;
     ech_session *s = NULL;
     ech_held held[64];
-    const int world = row->tp * row->dp;
+    const int world = row->tp * row->dp * row->pp;
     assert_ok(ech_weights_open(source, &w));
     const ech_session_config c = config_of(row, &w.folder.model);
     assert_ok(ech_transport_inproc(world, t));
@@ -110,16 +120,24 @@ static double evaluate(const layout_row *row)
 static void test_logits_on_every_layout(void **state)
 {
     static const layout_row rows[] = {
-        {2, 1, 0, {.zero_stage = 0}},
-        {4, 1, 0, {.is_sequence_parallel = true}},
-        {8, 1, 0, {.is_sequence_parallel = true, .keeps_inputs = true}}, /* 4 key/value heads */
-        {1, 2, 0, {.zero_stage = 3, .prefetch = 1}},
-        {2, 2, 0, {.is_sequence_parallel = true, .zero_stage = 3}},
-        {4, 2, 1, {.zero_stage = 1}},
-        {8, 2, 0, {.is_sequence_parallel = true, .zero_stage = 3, .prefetch = 2}},
+        {2, 1, 0, {.zero_stage = 0}, ALONE},
+        {4, 1, 0, {.is_sequence_parallel = true}, ALONE},
+        {8,
+         1,
+         0,
+         {.is_sequence_parallel = true, .keeps_inputs = true},
+         ALONE}, /* 4 key/value heads */
+        {1, 2, 0, {.zero_stage = 3, .prefetch = 1}, ALONE},
+        {2, 2, 0, {.is_sequence_parallel = true, .zero_stage = 3}, ALONE},
+        {4, 2, 1, {.zero_stage = 1}, ALONE},
+        {8, 2, 0, {.is_sequence_parallel = true, .zero_stage = 3, .prefetch = 2}, ALONE},
+        {1, 1, 0, {.zero_stage = 0}, 2, ECH_SCHEDULE_1F1B, 1},
+        {2, 2, 0, {.zero_stage = 1}, 2, ECH_SCHEDULE_ZB_H1, 1},
+        {1, 2, 0, {.zero_stage = 3}, 2, ECH_SCHEDULE_ZB_V, 2},
+        {4, 1, 0, {.is_sequence_parallel = true}, 5, ECH_SCHEDULE_GPIPE, 1},
     };
     static double want[ROWS * SEQ][VOCAB];
-    const layout_row alone = {1, 1, 0, {0}};
+    const layout_row alone = {1, 1, 0, {0}, ALONE};
     (void)state;
     const double loss = evaluate(&alone);
     memcpy(want, logits, sizeof want);

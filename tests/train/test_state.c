@@ -12,29 +12,52 @@
 
 enum { ROWS = 12, BEFORE = 3, AFTER = 2 };
 
-/* tp, dp, shard group, stage, sequence parallel. */
+#define ALONE 1, ECH_SCHEDULE_1F1B, 1, 1
+
+/* tp, dp, shard group, stage, sequence parallel; pipeline. */
 typedef struct deal {
     int tp, dp, shard_group, stage;
     bool is_sequence_parallel;
+    int pp;
+    ech_schedule_kind schedule;
+    int chunks, micros;
 } deal;
 
 static const deal deals[] = {
-    {1, 1, 0, 0, false}, {1, 3, 0, 0, false}, {1, 3, 0, 1, false}, {1, 2, 0, 2, false},
-    {1, 4, 2, 3, false}, {2, 1, 0, 0, false}, {2, 2, 0, 3, true},  {4, 1, 0, 0, true},
+    {1, 1, 0, 0, false, ALONE}, {1, 3, 0, 0, false, ALONE}, {1, 3, 0, 1, false, ALONE},
+    {1, 2, 0, 2, false, ALONE}, {1, 4, 2, 3, false, ALONE}, {2, 1, 0, 0, false, ALONE},
+    {2, 2, 0, 3, true, ALONE},  {4, 1, 0, 0, true, ALONE},
 };
-enum { N_DEALS = sizeof deals / sizeof *deals };
 
-static tiny_spec spec_of(const deal *d)
+/* A tied table on one rank, and on two of a pipeline. */
+static const deal pipelines[] = {
+    {1, 1, 0, 0, false, ALONE},
+    {2, 1, 0, 0, false, ALONE},
+    {1, 2, 0, 1, false, 2, ECH_SCHEDULE_1F1B, 1, 2},
+    {1, 1, 0, 0, false, 4, ECH_SCHEDULE_1F1B, 1, 3},
+    {1, 2, 0, 3, false, 2, ECH_SCHEDULE_ZB_V, 2, 3},
+    {2, 2, 0, 1, true, 2, ECH_SCHEDULE_INTERLEAVED, 2, 2},
+    {1, 4, 2, 3, false, 3, ECH_SCHEDULE_ZB_H1, 1, 1},
+};
+
+#define N_OF(list) (int)(sizeof(list) / sizeof(list)[0])
+
+static tiny_spec spec_of(const deal *d, tiny_kind kind)
 {
     tiny_spec s = tiny_spec_default();
-    s.kind = TINY_LLAMA; /* two key/value heads: shared at tp 4 */
+    s.kind = kind; /* two key/value heads: shared at tp 4 */
+    s.layers = kind == TINY_TIED_LLAMA ? 4 : 2;
+    s.pp = d->pp;
+    s.schedule = d->schedule;
+    s.chunks = d->chunks;
+    s.accumulation = d->micros;
     s.tp = d->tp;
     s.dp = d->dp;
     s.shard_group = d->shard_group;
     s.policy.zero_stage = d->stage;
     s.policy.is_sequence_parallel = d->is_sequence_parallel;
     s.policy.reshards_after_forward = d->stage == 3;
-    s.rows = ROWS / d->dp;
+    s.rows = ROWS / (d->dp * s.accumulation);
     s.seq = 8;
     s.optim = ECH_UPDATE_ADAMW;
     return s;
@@ -93,10 +116,10 @@ static void drop(double *state[ECH_N_HELD])
         free(state[c]);
 }
 
-static void go_on(const deal *d, const char *path, double *const saved[ECH_N_HELD],
+static void go_on(const deal *d, tiny_kind kind, const char *path, double *const saved[ECH_N_HELD],
                   double *const end[ECH_N_HELD], double limit)
 {
-    const tiny_spec spec = spec_of(d);
+    const tiny_spec spec = spec_of(d, kind);
     tiny_run run;
     ech_ckpt *c = NULL;
     tiny_start(&spec, &run);
@@ -110,15 +133,15 @@ static void go_on(const deal *d, const char *path, double *const saved[ECH_N_HEL
     tiny_stop(&run);
 }
 
-static void test_every_pair(void **state)
+static void check_every_pair(const deal *deal_of, int n, tiny_kind kind, const char *dir)
 {
-    for (int a = 0; a < N_DEALS; a++) {
-        const tiny_spec spec = spec_of(&deals[a]);
+    for (int a = 0; a < n; a++) {
+        const tiny_spec spec = spec_of(&deal_of[a], kind);
         tiny_run run;
         double *saved[ECH_N_HELD];
         double *end[ECH_N_HELD];
         ech_ckpt_saved where;
-        const ech_state_spec what = {.dir = in_folder(state, "pairs"),
+        const ech_state_spec what = {.dir = dir,
                                      .run = {.step = a, .generation = 1, .updates = BEFORE}};
         tiny_start(&spec, &run);
         steps(&run, 0, BEFORE);
@@ -127,17 +150,27 @@ static void test_every_pair(void **state)
         steps(&run, BEFORE, AFTER);
         read_all(&run, end);
         tiny_stop(&run);
-        for (int b = 0; b < N_DEALS; b++)
-            go_on(&deals[b], where.path, saved, end, a == b ? 0.0 : 1e-9);
+        for (int b = 0; b < n; b++)
+            go_on(&deal_of[b], kind, where.path, saved, end, a == b ? 0.0 : 1e-9);
         drop(saved);
         drop(end);
     }
 }
 
+static void test_every_pair(void **state)
+{
+    check_every_pair(deals, N_OF(deals), TINY_LLAMA, in_folder(state, "pairs"));
+}
+
+static void test_every_pair_of_pipelines(void **state)
+{
+    check_every_pair(pipelines, N_OF(pipelines), TINY_TIED_LLAMA, in_folder(state, "pipelines"));
+}
+
 /* Another optimizer wants moments that were not saved. */
 static void test_without_moments(void **state)
 {
-    tiny_spec spec = spec_of(&deals[0]);
+    tiny_spec spec = spec_of(&deals[0], TINY_LLAMA);
     tiny_run run;
     ech_ckpt_saved where;
     ech_ckpt *c = NULL;
@@ -159,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_pair),
+        cmocka_unit_test(test_every_pair_of_pipelines),
         cmocka_unit_test(test_without_moments),
     };
     return cmocka_run_group_tests(tests, ckpt_folder_setup, folder_teardown);

@@ -225,14 +225,19 @@ static const char *name_missing(const ech_transport *t, char *buf, size_t n)
     return buf;
 }
 
-/* Is somebody missing whom the deadline concerns. */
+/* Is somebody missing whom the deadline concerns, or who will not come. */
 static bool is_late(const ech_transport *t, double since)
 {
-    if (t->deadline_s <= 0.0 || ech_clock_s() - since < t->deadline_s)
+    const bool is_over = t->deadline_s > 0.0 && ech_clock_s() - since >= t->deadline_s;
+    if (!is_over && !t->is_lost)
         return false;
-    for (int r = t->spares_root ? 1 : 0; r < t->size; r++)
-        if (is_missing(t, r))
+    for (int r = 0; r < t->size; r++) {
+        const bool is_spared = t->deadline_s <= 0.0 || (t->spares_root && r == 0);
+        if (!is_missing(t, r))
+            continue;
+        if (is_spared ? t->is_lost && t->is_lost(t->lost_user, r) : is_over)
             return true;
+    }
     return false;
 }
 
@@ -262,7 +267,7 @@ static ech_status wait_politely(ech_transport *t, const char *what)
             done += is_through;
         }
         ECH_CHECK(!is_late(t, since), ECH_E_TIMEOUT, "rank %d waited %.0f s in %s for rank %s",
-                  t->rank, t->deadline_s, what, name_missing(t, missing, sizeof missing));
+                  t->rank, ech_clock_s() - since, what, name_missing(t, missing, sizeof missing));
         ech_clock_backoff(turns);
     }
     return ECH_OK;
