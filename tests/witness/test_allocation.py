@@ -82,9 +82,19 @@ def main():
                                layout={"tp": 2, "sequence_parallel": True, "zero": {"stage": 3}})
         quiet("tp 2 x dp 2, stage 3, virtual", place, sharded, "--ranks", "4", "--transport",
               "inproc")
+        deep = {**MODELS["llama"], "layers": 4, "tie_embeddings": True}
+        stages = place.config("stages.json", model=deep, batch=batch, train={"steps": STEPS},
+                              layout={"pp": 2})
+        both_ways = place.config("both_ways.json", model=deep, batch=batch, train={"steps": STEPS},
+                                 layout={"pp": 2, "schedule": "zb-v", "zero": {"stage": 3}})
+        quiet("pp 2, 1f1b, virtual", place, stages, "--ranks", "2", "--transport", "inproc")
+        quiet("pp 2 x dp 2, zb-v, stage 3, virtual", place, both_ways, "--ranks", "4",
+              "--transport", "inproc")
         if has_mpi():
             quiet("three ranks", place, plain, ranks=3)
             quiet("tp 2 x dp 2, stage 3", place, sharded, ranks=4)
+            quiet("pp 2, 1f1b", place, stages, ranks=2)
+            quiet("pp 2 x dp 2, zb-v, stage 3", place, both_ways, ranks=4)
         saves = place.config("saves.json", batch=batch, train={"steps": STEPS},
                              checkpoint={"dir": "ckpt", "every_steps": 2})
         seen = watched(place, saves)[0]

@@ -1,4 +1,4 @@
-# RUN: np=1 timeout=600 tags=long
+# RUN: np=1 timeout=1800 tags=long
 """test_closed_forms over thousands of configurations."""
 import os
 import runpy

@@ -1,12 +1,12 @@
-# RUN: np=1 timeout=60 tags=fast
-"""Formulas of the field against what `echelon check` counts: state by ZeRO stage, traffic of
-state by stage, gathers, micro-batches and replicas, activations of a layer and traffic of tensor
-parallelism.
+# RUN: np=1 timeout=120 tags=fast
+"""Formulas of the field against what `echelon check` counts: state by ZeRO stage, traffic of state
+by stage, gathers, micro-batches and replicas, activations of a layer, traffic of tensor
+parallelism and of pipelines, and how many micro-batches each pipeline rank keeps.
 
 Sizes divide here, so that nothing is padded and every formula holds to the byte.  P parameters of
-a rank's model, N ranks of a shard group, w bytes of a weight, q of a gradient, m micro-batches,
-u = seq x micro x hidden, t ranks of tp.  What a layer takes is the difference that one more layer
-makes."""
+a rank's model, N ranks of a shard group, w bytes of a weight, q of a gradient, m micro-batches, u
+= seq x micro x hidden, t ranks of tp, p pipeline ranks with v chunks each.  What a layer takes is
+the difference that one more layer makes."""
 import os
 import sys
 from fractions import Fraction as F
@@ -31,10 +31,19 @@ class Counted:
     def __init__(self, place, model, data, tp=1, m=1, zero=None, **layout):
         config = place.config(model=model, layout={"tp": tp, "zero": zero or {}, **layout},
                               batch={"micro": MICRO, "seq": SEQ, "global": MICRO * m * data})
-        first = place.check(config, "--ranks", str(tp * data), "--json-ranks")["by_rank"][0]
+        ranks = tp * data * layout.get("pp", 1)
+        self.document = place.check(config, "--ranks", str(ranks), "--json-ranks")
+        self.ranks, self.stages = self.document["by_rank"], self.document["stages"]
+        first = self.ranks[0]
         self.memory = first["memory_bytes"]["device"]["own_max"]
         self.sent = {axis: t["wire"] for axis, t in first["comm_bytes"].items()}
         self.payload = {axis: t["payload"] for axis, t in first["comm_bytes"].items()}
+
+    def all_sent(self, axis):
+        return [rank["comm_bytes"][axis]["wire"] for rank in self.ranks]
+
+    def all_kept(self):
+        return [rank["memory_bytes"]["device"]["own_max"]["activations"] for rank in self.ranks]
 
     def state(self):
         return sum(self.memory[c] for c in ("params", "grads", "master", "optimizer"))
@@ -52,7 +61,7 @@ def params(model, layers=None):
 
 def close(what, got, want):
     """A formula that holds to the byte."""
-    if F(got) != F(want):
+    if got != want and (isinstance(got, list) or F(got) != F(want)):
         failures.append(f"{what}: counted {got}, the formula says {want}")
 
 
@@ -210,6 +219,151 @@ def test_traffic_of_a_layer(place):
                       half * (16 + again) * u * per + norms)
 
 
+# --- pipelines
+
+PIPELINES = [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3), ("zb-h1", 1),
+             ("zb-v", 2)]
+
+
+def pipelined(place, name, p, v, m, model=LLAMA, a_stage=1, **how):
+    """So many layers in every virtual stage."""
+    chunks = {"virtual_stages": v} if name == "interleaved" else {}
+    return Counted(place, {**model, "layers": a_stage * p * v}, how.pop("data", 1), m=m, pp=p,
+                   schedule=name, stages=[a_stage] * (p * v), **chunks, **how)
+
+
+def numbers_of_micro_batches(name, p):
+    """1 to 3 p; interleaved goes in groups of p."""
+    return range(p, 3 * p + 1, p) if name == "interleaved" else range(1, 3 * p + 1)
+
+
+def live_formula(name, p, v, m, i):
+    """Micro-batches of its stages that rank i keeps at its fullest; None: no more than p."""
+    if name == "gpipe":
+        return m
+    if name in ("1f1b", "zb-h1"):
+        return min(m, p - i)
+    if name == "interleaved":
+        return min(F(m), F((v - 1) * p + 2 * (p - 1 - i) + 1, v))
+    return F(p) if m >= 2 * p - 1 else None
+
+
+def check_live(place, name, p, v, m, formula=live_formula):
+    stages = pipelined(place, name, p, v, m).stages
+    close(f"{name}, pp {p} x {v}, {m}: stages", len(stages), p * v)
+    for stage in stages:
+        want = formula(name, p, v, m, stage["rank"])
+        where = f"live of {name}, pp {p} x {v}, {m} micro-batches, rank {stage['rank']}"
+        got = F(stage["live"], v)
+        if want is not None:
+            close(where, got, want)
+        elif got > min(m, p):
+            failures.append(f"{where}: counted {got}, at most {min(m, p)}")
+        late = 0 if name in ("gpipe", "1f1b", "interleaved") else min(m, p)
+        if F(stage["deferred"], v) > late:
+            failures.append(f"{where}: {stage['deferred']} wait for W, at most {late}")
+
+
+def test_live_micro_batches(place):
+    for name, v in PIPELINES:
+        for p in (2, 3, 4):
+            for m in numbers_of_micro_batches(name, p):
+                check_live(place, name, p, v, m)
+
+
+def layer_kept():
+    """Of a Llama layer without tp: as in test_activations_of_a_layer."""
+    return W * TOKENS * (2 * HEADS * DIM + 2 * KV * DIM + 3 * FFN + HEADS + 4 * H + 2)
+
+
+def test_activations_of_stages(place):
+    """One more layer in every stage adds a layer for each micro-batch that is kept."""
+    for name, p, v, m in (("gpipe", 2, 1, 5), ("1f1b", 4, 1, 6), ("1f1b", 3, 1, 2),
+                          ("interleaved", 2, 2, 4), ("interleaved", 3, 2, 6)):
+        more = pipelined(place, name, p, v, m, a_stage=2).all_kept()
+        less = pipelined(place, name, p, v, m).all_kept()
+        for i in range(p):
+            close(f"a layer more in each stage of {name}, pp {p} x {v}, {m}, rank {i}",
+                  more[i] - less[i], live_formula(name, p, v, m, i) * v * layer_kept())
+
+
+def pipeline_scalars(p, tp):
+    """The loss and the wish to stop; the exact sums of squares, of what is whole over tp too."""
+    return (2 * 8 + 168 * (1 + (tp > 1))) * (p - 1)
+
+
+def border_formula(name, p, v, m, tp=1, is_sp=False):
+    """Of all ranks: 2 u forward and 2 u back (16 bit) a micro-batch and border, p v - 1 borders
+    with the wraps from the last rank to the first; that at the bottom of a V is within a rank."""
+    borders = p * v - 1 - (name == "zb-v")
+    u, half = TOKENS * H, F(W, 2)
+    ranks = 1 if is_sp else tp  # each of tp sends it whole, or its share
+    return borders * m * (2 * u + 2 * u) * half * ranks
+
+
+def borders_sent(place, name, p, v, m, tp=1, **layout):
+    sent = pipelined(place, name, p, v, m, tp=tp, **layout).all_sent("pp")
+    return sum(sent) - len(sent) * pipeline_scalars(p, tp)
+
+
+def test_traffic_between_stages(place):
+    for name, v in PIPELINES:
+        for p in (2, 3, 4):
+            m = 2 * p
+            close(f"borders of {name}, pp {p} x {v}", borders_sent(place, name, p, v, m),
+                  border_formula(name, p, v, m))
+        for is_sp in (False, True):
+            close(f"borders of {name}, pp 2 x {v}, tp 2, sp {is_sp}",
+                  borders_sent(place, name, 2, v, 4, 2, **(SP if is_sp else {})),
+                  border_formula(name, 2, v, 4, 2, is_sp))
+    sent = pipelined(place, "1f1b", 4, 1, 3).all_sent("pp")
+    u = TOKENS * H * W * 3
+    for rank, borders in enumerate((1, 2, 2, 1)):
+        close(f"borders of rank {rank} of 4", sent[rank] - pipeline_scalars(4, 1), borders * u)
+
+
+def test_traffic_of_a_tied_table(place):
+    """q V h / t between first and last stage once a step, whatever the number of micro-batches; the
+    shares of it with sharded state; nothing where both are on one rank."""
+    model = {**LLAMA, "tie_embeddings": True}
+    for tp in (1, 2):
+        table = F(Q * VOCAB * H, tp)
+        for m in (1, 3):
+            sent = pipelined(place, "1f1b", 3, 1, m, model, tp=tp).all_sent("tied")
+            close(f"tied, tp {tp}, {m}", sent, [table] * tp + [0] * tp + [table] * tp)
+        for stage in (0, 1, 2, 3):
+            share = table / (2 if stage else 1)
+            sent = pipelined(place, "1f1b", 2, 1, 2, model, tp=tp, data=2,
+                             zero={"stage": stage}).all_sent("tied")
+            close(f"tied, tp {tp}, dp 2, stage {stage}", sent, [share] * 4 * tp)
+        sent = pipelined(place, "zb-v", 2, 2, 2, model, tp=tp).all_sent("tied")
+        close(f"tied in a V, tp {tp}", sent, [0] * 2 * tp)
+
+
+def test_a_wrong_rule_of_pipelines_is_seen(place):
+    """Each in circulation, and wrong: what the formulas above say of it differs."""
+    def wrong_live(name, p, v, m, i):
+        return {"gpipe": min(m, p), "1f1b": min(m, p), "zb-h1": p, "zb-v": 2 * p}.get(
+            name, min(m, p - i))
+    before = len(failures)
+    for name, v in PIPELINES:
+        check_live(place, name, 3, v, 6, wrong_live)
+    wrong = {s.split(",")[0] for s in failures[before:]}
+    close("the wrap forgotten", borders_sent(place, "interleaved", 2, 2, 4),
+          border_formula("1f1b", 2, 1, 4) * 2)
+    close("a V as one way", borders_sent(place, "zb-v", 2, 2, 4),
+          border_formula("interleaved", 2, 2, 4))
+    close("sp has no effect", borders_sent(place, "1f1b", 2, 1, 4, 2, **SP),
+          border_formula("1f1b", 2, 1, 4, 2))
+    n = len(failures) - before
+    seen = failures[-3:]
+    del failures[before:]
+    expect("wrong rules seen", wrong, {f"live of {name}" for name, _ in PIPELINES})
+    expect("wrong borders seen", [s.split(":")[0] for s in seen],
+           ["the wrap forgotten", "a V as one way", "sp has no effect"])
+    expect("wrong rules", n > 8, True)
+
+
 def test_a_wrong_factor_is_seen(place):
     """Each formula, given a factor in circulation that is wrong, differs from what is counted."""
     p, sent = params(LLAMA), sent_by_state(place, 4, stage=3)
@@ -236,4 +390,9 @@ with Place() as place:
     test_activations_of_a_layer(place)
     test_traffic_of_a_layer(place)
     test_a_wrong_factor_is_seen(place)
+    test_live_micro_batches(place)
+    test_activations_of_stages(place)
+    test_traffic_between_stages(place)
+    test_traffic_of_a_tied_table(place)
+    test_a_wrong_rule_of_pipelines_is_seen(place)
 finish()

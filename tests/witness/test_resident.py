@@ -19,6 +19,7 @@ SANITIZED = b"__asan_init" in open(os.path.join(os.environ["ECH_BUILD"], "libech
                                    "rb").read()
 TP_AND_ZERO_3 = {"tp": 2, "sequence_parallel": True, "zero": {"stage": 3}}
 REPLICAS = {"zero": {"stage": 2, "group": 2}}
+PIPELINE = {"pp": 2}
 
 
 def train(place, config, ranks, transport, **how):
@@ -84,7 +85,7 @@ def test_ballast_is_seen(place, tiny):
 
 
 def many_ranks(place, model):
-    for name, layout in (("tp", TP_AND_ZERO_3), ("replicas", REPLICAS)):
+    for name, layout in (("tp", TP_AND_ZERO_3), ("replicas", REPLICAS), ("pipeline", PIPELINE)):
         tiny = place.config(f"tiny-{name}.json", layout=layout, train={"steps": 2})
         real = place.config(f"{name}.json", model=model, train={"steps": 2}, layout=layout,
                             batch={"micro": 1, "seq": 128})

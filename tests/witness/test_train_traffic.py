@@ -1,17 +1,20 @@
-# RUN: np=1 timeout=120 tags=fast,mpi
+# RUN: np=1 timeout=240 tags=fast,mpi
 """Traffic of training, three ways that must agree to the byte for every rank and group: counted at
 the MPI boundary by the preloaded shim over the whole job, predicted by `echelon check` times the
 steps, and told by `train` itself; with the closed forms as the fourth.  A forged prediction and a
 message that is not counted are seen."""
 import json
 import os
+import random
 import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.environ["ECH_SOURCE"], "tests", "cli"))
 
 from cli import BUILD, ECHELON, clean_environment, expect, failures, finish  # noqa: E402
-from closed_forms import Step  # noqa: E402
+from closed_forms import Layout, Step  # noqa: E402
+from schedules import drawn, written  # noqa: E402
+from stages import layers_of  # noqa: E402
 from training import MODELS, Place, has_mpi  # noqa: E402
 
 SHIM = os.path.join(BUILD, "libech_pmpi_shim.so")
@@ -67,11 +70,25 @@ def wires(by_rank):
             for rank in by_rank]
 
 
+def nonzero(by_axis):
+    return {axis: n for axis, n in by_axis.items() if n}
+
+
+def steps_of(config, ranks, counts):
+    """The closed forms of every rank; counts: layers of its stages, where several cuts are best."""
+    with open(config) as file:
+        case = json.load(file)
+    at = [Layout(case["layout"], ranks).place(rank)["pp"] for rank in range(ranks)]
+    of = [Step(case, ranks, i, counts) for i in range(max(at) + 1)]
+    return [of[i] for i in at]
+
+
 def configured(place, ranks, sections, model, has_eval=False):
     sections = dict(sections)
     accumulation = sections.pop("accumulation", 1)
     data = {"train": "t.bin", **({"valid": "v.bin"} if has_eval else {})}
-    pass_rows = ranks // sections.get("layout", {}).get("tp", 1) * accumulation
+    layout = sections.get("layout", {})
+    pass_rows = ranks // layout.get("tp", 1) // layout.get("pp", 1) * accumulation
     return pass_rows, place.config(model=model, data=data, **sections,
                                    batch={"micro": 1, "seq": 16, "global": pass_rows},
                                    train={"steps": STEPS, "eval_every": 2})
@@ -79,23 +96,25 @@ def configured(place, ranks, sections, model, has_eval=False):
 
 def one(place, ranks, model, sections, has_eval=False):
     pass_rows, config = configured(place, ranks, sections, model, has_eval)
-    by_rank = place.check(config, "--ranks", str(ranks), "--json-ranks")["by_rank"]
+    document = place.check(config, "--ranks", str(ranks), "--json-ranks")
+    by_rank = document["by_rank"]
     run, counted = under_shim(place, ranks, config)
     where = f"{model} on {ranks} {sections}"
     if run.code:
         failures.append(f"{where}: exit {run.code}: {run.stderr}")
         return [], []
-    with open(config) as file:
-        step = Step(json.load(file), ranks)
+    steps = steps_of(config, ranks, layers_of(document))
     extra = None
     if has_eval:  # after step 2 and at the end, over 6 samples
-        once = [step.wire(rank, step.eval_messages()) for rank in range(ranks)]
+        once = [step.wire(rank, step.eval_messages()) for rank, step in enumerate(steps)]
         extra = [{axis: 2 * -(-6 // pass_rows) * n for axis, n in each.items()} for each in once]
     failures.extend(compare(where, counted, by_rank, STEPS, extra))
-    expect(f"{where}: closed form", wires(by_rank), [step.wire(rank) for rank in range(ranks)])
+    expect(f"{where}: closed form", wires(by_rank),
+           [nonzero(step.wire(rank)) for rank, step in enumerate(steps)])
     end = run.end
     expect(f"{where}: told", {axis: t["wire"] for axis, t in end["sent"].items() if t["wire"]},
-           wires(by_rank)[0])
+           wires([document["predicted"]])[0])  # both of the fullest rank
+    expect(f"{where}: told of a rank", wires([document["predicted"]])[0] in wires(by_rank), True)
     expect(f"{where}: differences", (end["comm_diff_bytes"], end["memory_diff_bytes"]), (0, 0))
     return counted, by_rank
 
@@ -105,6 +124,8 @@ LLAMA = MODELS["llama"]
 COPIES = {**LLAMA, "kv_heads": 1, "qkv_bias": True}  # keys and values on several ranks
 THIRDS = {**LLAMA, "hidden": 36, "heads": 6, "head_dim": 6, "kv_heads": 3, "ffn": 41,
           "tie_embeddings": True}
+DEEP = {**LLAMA, "layers": 8}
+TIED = {**DEEP, "tie_embeddings": True}
 SP = {"sequence_parallel": True}
 
 
@@ -123,6 +144,13 @@ def grid():
     yield 6, THIRDS, {"layout": {"tp": 3, **zero(1, bucket_mb=0.01)}}
     yield 4, GPT, {"accumulation": 2, "layout": zero(3, group=2, reduce="each")}
     yield 8, LLAMA, {"layout": {"tp": 2, "order": "dp-tp-cp-ep-pp", **zero(2, group=2)}}
+    yield 2, TIED, {"accumulation": 4, "layout": {"pp": 2}}
+    yield 4, DEEP, {"accumulation": 6, "layout": {
+        "pp": 2, "tp": 2, **SP, "schedule": "interleaved", "virtual_stages": 2}}
+    yield 4, TIED, {"accumulation": 5, "layout": {"pp": 4, "schedule": "zb-h1"}}
+    yield 4, TIED, {"accumulation": 3, "layout": {
+        "pp": 2, "schedule": "zb-v", **zero(3, reduce="each")}}
+    yield 8, TIED, {"accumulation": 2, "layout": {"pp": 2, "tp": 2, **SP, **zero(1)}}
 
 
 def long_grid():
@@ -141,6 +169,14 @@ def long_grid():
     yield 8, LLAMA, {"layout": zero(3, group=4, reshard_after_forward=False)}
     yield 4, GPT, {"accumulation": 2, "layout": {
         "schedule": "gpipe", **zero(3, reshard_after_forward=False)}}
+    for ranks, layout in ((4, {"pp": 4}), (4, {"pp": 2, "tp": 2}), (8, {"pp": 4, "tp": 2, **SP}),
+                          (6, {"pp": 3, **zero(2)}), (8, {"pp": 2, "tp": 2, **zero(3)}),
+                          (8, {"pp": 2, "order": "pp-dp-cp-tp-ep", **zero(3, group=2)})):
+        for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"):
+            chunks = {"virtual_stages": 2} if schedule == "interleaved" else {}
+            yield ranks, TIED, {"accumulation": layout["pp"] * (1 if chunks else 2) + (not chunks),
+                                "layout": {**layout, "schedule": schedule, **chunks}}
+    yield 4, DEEP, {"accumulation": 2, "layout": {"pp": 4, "stages": [0, 5, 3, 0]}}
     for ranks in (2, 5):
         for model in ("gpt2", "llama"):
             for bucket in (1e-6, 25):
@@ -153,9 +189,20 @@ def test_grid(place):
         one(place, ranks, model, sections)
 
 
+def test_tables_of_files(place):
+    """Stages on ranks as it comes, cells in any order that comes to an end."""
+    for seed in range(4 if LONG else 1):
+        path = place.path(f"drawn{seed}.csv")
+        with open(path, "w") as file:
+            file.write(written(drawn(random.Random(seed), 2, 3)))
+        one(place, 4, TIED, {"accumulation": 3, "layout": {"pp": 2, "schedule": path, **zero(1)}})
+
+
 def test_evaluation_is_counted_too(place):
     one(place, 4, LLAMA, {"accumulation": 2, "layout": {"tp": 2, **SP, **zero(3)}}, has_eval=True)
     one(place, 4, LLAMA, {"layout": zero(3, group=2)}, has_eval=True)  # replicas see other samples
+    one(place, 4, TIED, {"accumulation": 3, "layout": {"pp": 2, "schedule": "zb-v", **zero(3)}},
+        has_eval=True)
 
 
 def forged(by_rank, rank, group, less):
@@ -184,11 +231,19 @@ def test_a_forged_prediction_is_seen(place):
 
 
 def test_every_group_is_watched(place):
-    """Over tp, kv, dp and hsdp at once: a byte of any rank and group less, two groups' figures for
-    each other's, and a message that the shim does not count are seen where they are."""
+    """Over tp, kv, dp and hsdp at once, and over tp, dp, pp and tied: a byte of any rank and group
+    less, two groups' figures for each other's, and a message that the shim does not count are seen
+    where they are."""
     ranks, layout = 8, {"tp": 2, **SP, **zero(3, group=2)}
     groups = sorted(("tp", "kv", "dp", "hsdp"))
-    counted, by_rank = one(place, ranks, COPIES, {"layout": layout})
+    every_group(place, ranks, COPIES, {"layout": layout}, groups)
+    layout = {"pp": 2, "tp": 2, **SP}
+    every_group(place, ranks, TIED, {"accumulation": 2, "layout": layout},
+                sorted(("tp", "dp", "pp", "tied")))
+
+
+def every_group(place, ranks, model, sections, groups):
+    counted, by_rank = one(place, ranks, model, sections)
     if not counted:
         return
     expect("groups", [sorted(each) for each in wires(by_rank)], [groups] * ranks)
@@ -202,7 +257,7 @@ def test_every_group_is_watched(place):
         bytes_by_group = swapped[rank]["comm_bytes"]
         bytes_by_group["tp"], bytes_by_group["dp"] = bytes_by_group["dp"], bytes_by_group["tp"]
         expect(f"forged: tp for dp of rank {rank}", len(compare("", counted, swapped, STEPS)), 2)
-    _, config = configured(place, ranks, {"layout": layout}, COPIES)
+    _, config = configured(place, ranks, sections, model)
     run, dropped = under_shim(place, ranks, config, ECH_PMPI_DROP=",".join(groups))
     expect("dropped: exit", run.code, 0)
     expect("dropped: seen on every rank and group",
@@ -217,6 +272,7 @@ def main():
         place.tokens()
         place.tokens("v.bin", n=6 * 16 + 1, seed=2)
         test_grid(place)
+        test_tables_of_files(place)
         test_evaluation_is_counted_too(place)
         if not failures:
             test_a_forged_prediction_is_seen(place)
