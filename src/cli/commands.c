@@ -8,7 +8,6 @@
 static const ech_command unbuilt[] = {
     {"plan", "searches layouts", NOT_BUILT, NULL},
     {"fit", "does one layout fit, and what to change if not", NOT_BUILT, NULL},
-    {"sim", "prices a layout in detail: time line, bubble, exposed communication", NOT_BUILT, NULL},
     {"validate", "the cost and memory model against published measurements", NOT_BUILT, NULL},
     {"eval", "loss and perplexity on a held-out token file", NOT_BUILT, NULL},
     {"bench", "measures this machine", NOT_BUILT, NULL},
