@@ -1,6 +1,7 @@
 #include "cli/bench_step.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "cli/command.h"
 #include "measure/bench.h"
 #include "measure/bench_step.h"
 #include "price/cost.h"
@@ -165,11 +166,7 @@ static ech_status print_json(measuring *m, double whole_s, double op_by_op_s)
     }
     ech_jout_close(&j);
     ech_jout_close(&j);
-    const bool failed = j.text.failed;
-    if (!failed)
-        (void)puts(ech_jout_get(&j));
-    ech_jout_fini(&j);
-    return failed ? ECH_RAISE(ECH_E_NOMEM, "the document of bench step") : ECH_OK;
+    return ech_cli_print_json(&j);
 }
 
 static ech_status tell(measuring *m)

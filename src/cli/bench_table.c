@@ -1,4 +1,5 @@
 #include "cli/bench_table.h"
+#include "cli/command.h"
 #include "report/jout.h"
 
 #include <math.h>
@@ -73,11 +74,7 @@ static ech_status print_json(const ech_calibration *c, const ech_bench_found *fo
         add_point(&j, &found->point[i]);
     ech_jout_close(&j);
     ech_jout_close(&j);
-    const bool failed = j.text.failed;
-    if (!failed)
-        (void)puts(ech_jout_get(&j));
-    ech_jout_fini(&j);
-    return failed ? ECH_RAISE(ECH_E_NOMEM, "the document of bench") : ECH_OK;
+    return ech_cli_print_json(&j);
 }
 
 ech_status ech_bench_print(const ech_calibration *c, const ech_bench_found *found, bool as_json)

@@ -227,13 +227,10 @@ static ech_status print_json(const check_options *o, const ech_config *cfg, cons
     ECH_TRY(ech_loop_describe(&cfg->model, cfg->batch.seq, &e));
     const ech_status st = o->json_ranks ? predict_ranks(c, &by_rank) : ECH_OK;
     e.by_rank = by_rank;
-    if (st >= 0) {
+    if (st >= 0)
         add_document(&e, c, &j);
-        (void)puts(ech_jout_get(&j));
-    }
     free(by_rank);
-    ech_jout_fini(&j);
-    return st;
+    return st < 0 ? st : ech_cli_print_json(&j);
 }
 
 static void print_costs(const ech_config *cfg)

@@ -2,6 +2,7 @@
 #include "cli/check_program.h"
 #include "base/checked.h"
 #include "base/io.h"
+#include "cli/command.h"
 #include "cli/proof_table.h"
 #include "program/program_file.h"
 
@@ -81,7 +82,7 @@ static ech_status load(loaded *l, const char *path)
     return ECH_OK;
 }
 
-static void print_proof(const loaded *l, bool is_json, const ech_prove_report *report)
+static ech_status print_proof(const loaded *l, bool is_json, const ech_prove_report *report)
 {
     ech_jout j = {0};
     int64_t items = 0;
@@ -97,7 +98,7 @@ static void print_proof(const loaded *l, bool is_json, const ech_prove_report *r
     if (!is_json) {
         (void)printf("%lld items, %lld ops\n", (long long)items, (long long)ops);
         ech_cli_print_proof(p, report);
-        return;
+        return ECH_OK;
     }
     ech_jout_open(&j, NULL, '{');
     ech_jout_string(&j, "program", p->name);
@@ -109,8 +110,7 @@ static void print_proof(const loaded *l, bool is_json, const ech_prove_report *r
     ech_cli_jout_proof(&j, p, report);
     ech_jout_close(&j);
     ech_jout_close(&j);
-    (void)puts(ech_jout_get(&j));
-    ech_jout_fini(&j);
+    return ech_cli_print_json(&j);
 }
 
 /* Of no model: cover is left out. */
@@ -119,9 +119,8 @@ static ech_status prove(const loaded *l, bool is_json)
     ech_prove_report report;
     const ech_prove_spec spec = {.program = l->klass, .n_classes = l->n, .class_of = l->class_of};
     const ech_status proof = ech_prove(&spec, &report);
-    if (proof != ECH_E_NOMEM)
-        print_proof(l, is_json, &report);
-    return proof;
+    const ech_status told = proof == ECH_E_NOMEM ? proof : print_proof(l, is_json, &report);
+    return proof < 0 ? proof : told;
 }
 
 ech_status ech_cli_check_program(const char *path, bool is_json)

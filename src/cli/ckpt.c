@@ -189,12 +189,7 @@ static ech_status show_json(const ech_st_set *set)
     ech_jout_int(&j, "elements", elems);
     ech_jout_int(&j, "bytes", bytes);
     ech_jout_close(&j);
-    const bool failed = j.text.failed;
-    if (!failed)
-        (void)puts(ech_jout_get(&j));
-    ech_jout_fini(&j);
-    ECH_CHECK(!failed, ECH_E_NOMEM, "no memory for the list of tensors");
-    return ECH_OK;
+    return ech_cli_print_json(&j);
 }
 
 static ech_status show(const char *path, bool as_json)

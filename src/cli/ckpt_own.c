@@ -76,16 +76,6 @@ static void add_layout(ech_jout *j, const ech_ckpt_layout *l)
     ech_jout_close(j);
 }
 
-static ech_status print_json(ech_jout *j)
-{
-    const bool failed = j->text.failed;
-    if (!failed)
-        (void)puts(ech_jout_get(j));
-    ech_jout_fini(j);
-    ECH_CHECK(!failed, ECH_E_NOMEM, "no memory for the answer");
-    return ECH_OK;
-}
-
 /* One word and --json. */
 static ech_status parse_path(int argc, char **argv, const char **path, bool *as_json)
 {
@@ -211,7 +201,7 @@ ech_status ech_ckpt_own_ls(int argc, char **argv)
     if (st == ECH_OK && l.n == 0)
         (void)fprintf(stderr, "%s: no checkpoints\n", path);
     if (st == ECH_OK)
-        st = l.as_json ? print_json(&l.json) : ech_cli_print(&l.text);
+        st = l.as_json ? ech_cli_print_json(&l.json) : ech_cli_print(&l.text);
     ech_jout_fini(&l.json);
     ech_text_fini(&l.text);
     return st;
@@ -300,7 +290,7 @@ ech_status ech_ckpt_own_verify(int argc, char **argv)
         ech_jout_close(&v.json);
         ech_jout_bool(&v.json, "valid", v.damaged + v.unread == 0);
         ech_jout_close(&v.json);
-        st = print_json(&v.json);
+        st = ech_cli_print_json(&v.json);
     }
     ech_jout_fini(&v.json);
     ECH_TRY(st);
@@ -376,7 +366,7 @@ static ech_status show_json(const ech_ckpt *c)
     ech_jout_int(&j, "elements", elems);
     ech_jout_int(&j, "bytes", ech_ckpt_bytes(c));
     ech_jout_close(&j);
-    return print_json(&j);
+    return ech_cli_print_json(&j);
 }
 
 static void show_tensors(const ech_ckpt_manifest *m, ech_text *text)

@@ -7,6 +7,7 @@
 
 #include "base/status.h" /* ech_status */
 #include "base/text.h"   /* ech_text */
+#include "report/jout.h" /* ech_jout */
 
 #include <stdint.h>
 
@@ -93,6 +94,9 @@ int ech_cli_fail(ech_status st);
  *  @param answer  in/out
  *  @return ECH_OK | ECH_E_NOMEM (it had failed) */
 ECH_MUST_USE ech_status ech_cli_print(ech_text *answer);
+
+/** The same of a JSON document, which it ends with a line's end. */
+ECH_MUST_USE ech_status ech_cli_print_json(ech_jout *answer);
 
 /** Are colours and progress bars wanted on this stream (1 or 2): a terminal, NO_COLOR unset or
  *  empty, TERM not "dumb". */

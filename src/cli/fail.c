@@ -25,6 +25,16 @@ ech_status ech_cli_print(ech_text *answer)
     return ECH_OK;
 }
 
+ech_status ech_cli_print_json(ech_jout *answer)
+{
+    const bool failed = answer->text.failed;
+    if (!failed)
+        (void)puts(ech_jout_get(answer));
+    ech_jout_fini(answer);
+    ECH_CHECK(!failed, ECH_E_NOMEM, "no memory for the answer");
+    return ECH_OK;
+}
+
 static void print_lines(const char *at)
 {
     while (*at) {

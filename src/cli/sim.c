@@ -179,9 +179,7 @@ static ech_status print_json(const sim_answer *a)
     ech_jout_real(&j, "seconds", a->simulate_s);
     ech_jout_close(&j);
     ech_jout_close(&j);
-    (void)puts(ech_jout_get(&j));
-    ech_jout_fini(&j);
-    return ECH_OK;
+    return ech_cli_print_json(&j);
 }
 
 static void print_share(const char *what, double seconds, double step_s)

@@ -275,12 +275,7 @@ static ech_status print_json(const answer *a)
         add_rank(a, i, &j);
     ech_jout_close(&j);
     ech_jout_close(&j);
-    const bool failed = j.text.failed;
-    if (!failed)
-        (void)puts(ech_jout_get(&j));
-    ech_jout_fini(&j);
-    ECH_CHECK(!failed, ECH_E_NOMEM, "no memory for the answer");
-    return ECH_OK;
+    return ech_cli_print_json(&j);
 }
 
 static ech_status print_words(const answer *a)

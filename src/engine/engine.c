@@ -280,7 +280,7 @@ static void call_kernel(ech_engine *e, const ech_program *p, const ech_item *it,
         ech_recorder_kernel(e->recorder, e->item, t0, t1);
 }
 
-static ech_coll_kind coll_kind(ech_op_kind kind)
+ech_coll_kind ech_engine_coll_kind(ech_op_kind kind)
 {
     switch (kind) {
     case ECH_OP_ALL_REDUCE_START:
@@ -337,7 +337,7 @@ static ech_status start_message(ech_engine *e, const ech_program *p, const ech_i
     const message_args at = args_of(op->kind);
     const ech_tensor buf = resolve(e, p, it, &op->arg[at.buf]);
     int *request = request_of(e, it, op);
-    ech_coll c = {.kind = coll_kind(op->kind),
+    ech_coll c = {.kind = ech_engine_coll_kind(op->kind),
                   .axis = op->axis,
                   .dtype = buf.dtype,
                   .n = 1,

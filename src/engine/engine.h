@@ -31,6 +31,9 @@ typedef struct ech_engine_config {
                                  NULL: nothing is recorded */
 } ech_engine_config;
 
+/** What comm does for a start op. */
+ech_coll_kind ech_engine_coll_kind(ech_op_kind kind);
+
 /** Reserve the arenas of all programs.
  *  @param config  borrowed, copied
  *  @param out     owned by the caller, set on success only

@@ -1,27 +1,12 @@
 /* Messages and collectives as tasks (bench.h). */
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/engine.h"
 #include "measure/bench_private.h"
 
 #include <math.h>
 
 enum { LEAST_MESSAGES = 8 };
-
-static ech_coll_kind coll_of(ech_op_kind kind)
-{
-    switch (kind) {
-    case ECH_OP_ALL_REDUCE_START:
-        return ECH_COLL_ALL_REDUCE;
-    case ECH_OP_REDUCE_SCATTER_START:
-        return ECH_COLL_REDUCE_SCATTER;
-    case ECH_OP_ALL_GATHER_START:
-        return ECH_COLL_ALL_GATHER;
-    case ECH_OP_SUM_SMALL_START:
-        return ECH_COLL_SUM_SMALL;
-    default:
-        return ECH_COLL_SEND;
-    }
-}
 
 /* Bytes of one call's buffers one after the other: buf, part or sum, staging. */
 typedef struct buffers {
@@ -46,7 +31,7 @@ static buffers buffers_of(const ech_coll *c, int ranks, int64_t elems)
 
 static ech_coll coll_for(const ech_bench *b, const bench_task *task)
 {
-    const ech_coll_kind kind = coll_of(task->kind);
+    const ech_coll_kind kind = ech_engine_coll_kind(task->kind);
     const bool is_whole = kind == ECH_COLL_ALL_REDUCE || kind == ECH_COLL_REDUCE_SCATTER ||
                           kind == ECH_COLL_ALL_GATHER;
     return (ech_coll){.kind = kind,
