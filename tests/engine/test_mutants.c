@@ -3,13 +3,14 @@
  * run against one rank; none may survive.  Half the places of each fault, in every layout;
  * mutants_all tries all of them. */
 #include "judge.h"
+#include "sanitized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 /* Of so many places of a fault one is tried; ECH_MUTANTS_EVERY says another number,
  * ECH_MUTANTS_CASE one layout alone, ECH_MUTANTS prints each verdict. */
-enum { EVERY = 2 };
+enum { EVERY = IS_SANITIZED ? 8 : 2 };
 
 int main(void)
 {

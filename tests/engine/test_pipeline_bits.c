@@ -10,6 +10,7 @@
 #include "check.h"
 #include "equal.h"
 #include "pipelines.h"
+#include "sanitized.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -166,7 +167,7 @@ static const pipeline alone[] = {{ECH_SCHEDULE_1F1B, 1, MICROS, 1, 0},
 static void expect_all_same(const outcome *wanted, const pipeline *list, size_t n,
                             const tiny_spec *like)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += IS_SANITIZED ? 3 : 1) {
         const tiny_spec s = spec_of(&list[i], like);
         expect_same(wanted, &s);
     }
