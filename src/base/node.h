@@ -1,8 +1,8 @@
 /** @file base/node.h
- *  One read-only tree for what is read from YAML and JSON, with the place of every value.
+ *  One read-only tree for what is read from YAML, JSON and TOML, with the place of every value.
  *
- *  YAML (and JSON written as YAML) comes through libyaml, strict JSON through jansson; neither
- *  library is seen outside base.  Caps: see below; duplicate keys are refused.
+ *  YAML (and JSON written as YAML) comes through libyaml, strict JSON through jansson, TOML through a
+ *  reader of our own; neither library is seen outside base.  Caps: see below; duplicate keys are refused.
  *  Local; trees are owned by the caller. */
 #ifndef ECH_BASE_NODE_H
 #define ECH_BASE_NODE_H
@@ -61,6 +61,11 @@ ECH_MUST_USE ech_status ech_node_parse_yaml(const char *text, size_t bytes, cons
 /** Parse strict JSON (RFC 8259, any value at the top), duplicate keys, lone surrogates, invalid
  *  UTF-8 and integers beyond int64 refused; parameters and errors as above. */
 ECH_MUST_USE ech_status ech_node_parse_json(const char *text, size_t bytes, const char *name,
+                                            ech_node **out);
+
+/** Parse TOML v1.0.0: tables are maps; dates and times stay strings; infinities and NaN are refused.
+ *  Parameters and errors as above. */
+ECH_MUST_USE ech_status ech_node_parse_toml(const char *text, size_t bytes, const char *name,
                                             ech_node **out);
 
 /** Read a whole file (at most ECH_NODE_FILE_BYTES) and parse it: strict JSON where is_json, else
