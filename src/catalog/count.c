@@ -28,7 +28,7 @@ static ech_status head_sum(const ech_model *m, ech_tensor_sum *sum)
     if (!m->tie_embeddings)
         return ECH_OK;
     int64_t table;
-    ECH_TRY(ech_mul_i64(m->vocab, m->hidden, &table));
+    ECH_TRY(ech_mul_i64(m->vocab, m->embed_dim > 0 ? m->embed_dim : m->hidden, &table));
     return ech_add_i64(sum->matmul, table, &sum->matmul);
 }
 
@@ -90,8 +90,11 @@ double ech_model_unit_flops(const ech_model *m, int64_t unit, int64_t seq, bool 
 {
     ech_tensors list;
     ech_tensor_sum sum = {0};
-    if (unit == 0)
-        return 0;
+    if (unit == 0) {
+        ech_tensors_embedding(m, &list);
+        return ech_tensors_sum(m, &list, &sum) < 0 ? NAN
+                                                   : flops_of((double)sum.matmul, 0, causal_half);
+    }
     if (unit == m->layers + 1)
         return head_sum(m, &sum) < 0 ? NAN : flops_of((double)sum.matmul, 0, causal_half);
     ech_tensors_layer(m, ech_model_is_sparse(m, unit - 1), &list);

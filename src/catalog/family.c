@@ -58,6 +58,54 @@ static const ech_family families[] = {
      .eps = 1e-5,
      .partial = 0.25,
      .not_executable = "LayerNorm with rotary positions is not built yet"},
+    {.model_type = "opt",
+     .sizes = {12, 768, 12, 0, 3072, 50272},
+     .class_stem = "OPT",
+     .arch = ECH_ARCH_GPT2,
+     .norm = ECH_NORM_LAYER,
+     .act = ECH_ACT_RELU,
+     .is_tied = true,
+     .learned_positions = true,
+     .position_extra = 2,
+     .qkv_bias = true,
+     .out_bias = true,
+     .mlp_bias = true,
+     .no_head_dim_key = true,
+     .no_groups_key = true,
+     .context = 2048,
+     .eps = 1e-5,
+     .not_executable = "OPT's offset positions and ReLU are not built yet"},
+    {.model_type = "bloom",
+     .sizes = {2, 64, 8, 0, 0, 250880},
+     .class_stem = "Bloom",
+     .arch = ECH_ARCH_GPT2,
+     .norm = ECH_NORM_LAYER,
+     .act = ECH_ACT_GELU_TANH,
+     .is_tied = true,
+     .has_alibi = true,
+     .embed_norm = true,
+     .qkv_bias = true,
+     .out_bias = true,
+     .mlp_bias = true,
+     .is_ffn_fixed = true,
+     .no_head_dim_key = true,
+     .no_groups_key = true,
+     .context = 2048,
+     .eps = 1e-5,
+     .not_executable = "distance biases (ALiBi) are not built yet"},
+    {.model_type = "falcon",
+     .sizes = {32, 4544, 71, 0, 0, 65024},
+     .class_stem = "Falcon",
+     .arch = ECH_ARCH_GPT2,
+     .norm = ECH_NORM_LAYER,
+     .act = ECH_ACT_GELU,
+     .is_tied = true,
+     .has_ffn_default = true,
+     .no_head_dim_key = true,
+     .no_groups_key = true,
+     .context = 2048,
+     .eps = 1e-5,
+     .not_executable = "LayerNorm with rotary positions is not built yet"},
     {.model_type = "llama",
      .sizes = {32, 4096, 32, 0, 11008, 32000},
      .class_stem = "Llama",
@@ -164,6 +212,19 @@ static const ech_family families[] = {
      .context = 4096,
      .window_rule = ECH_WINDOW_ALL,
      .not_executable = "Phi-3's fused weight files are not read yet"},
+    {.model_type = "phimoe",
+     .sizes = {32, 4096, 32, 8, 6400, 32064},
+     .class_stem = "Phimoe",
+     .arch = ECH_ARCH_LLAMA,
+     .norm = ECH_NORM_LAYER,
+     .act = ECH_ACT_SWIGLU,
+     .bias_key = ECH_BIAS_ATTENTION,
+     .eps = 1e-5,
+     .theta = 1e6,
+     .context = 131072,
+     .window_rule = ECH_WINDOW_ALL,
+     .moe = ECH_MOE_PLAIN,
+     .not_executable = MOE_NOT_BUILT},
     {.model_type = "gemma",
      .sizes = {28, 3072, 16, 16, 24576, 256000},
      .class_stem = "Gemma",
@@ -255,17 +316,35 @@ static const ech_family families[] = {
      .router_bias = true,
      .expert_bias = true,
      .not_executable = MOE_NOT_BUILT},
+    {.model_type = "dbrx",
+     .sizes = {24, 2048, 16, 1, 0, 32000},
+     .class_stem = "Dbrx",
+     .arch = ECH_ARCH_LLAMA,
+     .norm = ECH_NORM_LAYER,
+     .no_norm_bias = true,
+     .act = ECH_ACT_SWIGLU,
+     .no_head_dim_key = true,
+     .no_groups_key = true,
+     .context = 2048,
+     .eps = 1e-5,
+     .moe = ECH_MOE_DBRX,
+     .not_executable = MOE_NOT_BUILT},
 };
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 /* Names of the same families before they came into Transformers, and as parts of larger models. */
-static const char *const aliases[][2] = {{"phi-msft", "phi"}, {"mixformer-sequential", "phi"}};
+static const char *const aliases[][2] = {{"phi-msft", "phi"},
+                                         {"mixformer-sequential", "phi"},
+                                         {"RefinedWebModel", "falcon"},
+                                         {"RefinedWeb", "falcon"}};
 
-static const char *const family_names[N_FAMILIES] = {
-    "gpt2",  "gptj",      "gpt_neox",    "llama",       "mistral",     "mixtral",
-    "qwen2", "qwen2_moe", "qwen3",       "qwen3_moe",   "phi",         "phi3",
-    "gemma", "gemma2",    "gemma3_text", "deepseek_v2", "deepseek_v3", "gpt_oss"};
+static const char *const family_names[] = {
+    "gpt2",    "gptj",   "gpt_neox",    "opt",         "bloom",       "falcon",  "llama", "mistral",
+    "mixtral", "qwen2",  "qwen2_moe",   "qwen3",       "qwen3_moe",   "phi",     "phi3",  "phimoe",
+    "gemma",   "gemma2", "gemma3_text", "deepseek_v2", "deepseek_v3", "gpt_oss", "dbrx"};
+_Static_assert(sizeof family_names / sizeof family_names[0] == N_FAMILIES,
+               "a name for each family");
 
 const ech_family *ech_family_find(const char *model_type)
 {
@@ -308,7 +387,10 @@ ech_model ech_family_model(const ech_family *f)
     m.norm_eps = f->eps > 0.0 ? f->eps : 1e-6;
     m.act = f->act;
     m.learned_positions = f->learned_positions;
-    m.rope.kind = f->learned_positions ? ECH_ROPE_NONE : ECH_ROPE_DEFAULT;
+    m.position_extra = f->position_extra;
+    m.alibi = f->has_alibi;
+    m.embed_norm = f->embed_norm;
+    m.rope.kind = f->learned_positions || f->has_alibi ? ECH_ROPE_NONE : ECH_ROPE_DEFAULT;
     m.rope.theta = f->theta > 0.0 ? f->theta : 10000.0;
     m.rope.partial = f->partial > 0.0 ? f->partial : 1.0;
     m.rope.interleaved = f->interleaved;
@@ -316,7 +398,7 @@ ech_model ech_family_model(const ech_family *f)
     m.out_bias = f->out_bias;
     m.mlp_bias = f->mlp_bias;
     m.head_bias = f->head_bias;
-    m.norm_bias = f->norm == ECH_NORM_LAYER;
+    m.norm_bias = f->norm == ECH_NORM_LAYER && !f->no_norm_bias;
     m.parallel_norms = f->parallel_norms;
     m.post_norms = f->post_norms;
     m.qk_norm = f->qk_norm;

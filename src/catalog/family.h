@@ -17,9 +17,10 @@ typedef enum ech_bias_key {
 /** Where experts are described and how. */
 typedef enum ech_moe_keys {
     ECH_MOE_NONE,
-    ECH_MOE_PLAIN,   /**< all layers, expert width = intermediate_size (Mixtral, gpt-oss) */
-    ECH_MOE_QWEN,    /**< decoder_sparse_step, mlp_only_layers, moe_intermediate_size */
-    ECH_MOE_DEEPSEEK /**< first_k_dense_replace, n_shared_experts, latent attention */
+    ECH_MOE_PLAIN,    /**< all layers, expert width = intermediate_size (Mixtral, gpt-oss) */
+    ECH_MOE_QWEN,     /**< decoder_sparse_step, mlp_only_layers, moe_intermediate_size */
+    ECH_MOE_DEEPSEEK, /**< first_k_dense_replace, n_shared_experts, latent attention */
+    ECH_MOE_DBRX      /**< inside ffn_config */
 } ech_moe_keys;
 
 /** Which layers a sliding window holds for, where layer_types does not list them. */
@@ -47,9 +48,11 @@ typedef struct ech_family {
     bool parallel_norms, post_norms, qk_norm, sinks;
     bool has_qk_norm_key; /**< reads qk_layernorm */
     bool has_ffn_default; /**< missing feed-forward width: 4 x hidden */
+    bool is_ffn_fixed;    /**< always 4 x hidden, no key is heeded */
     bool no_head_dim_key; /**< a head_dim would not be heeded */
     bool no_groups_key;   /**< nor num_key_value_heads */
-    bool learned_positions;
+    bool learned_positions, has_alibi, embed_norm, no_norm_bias;
+    int64_t position_extra;
     ech_moe_keys moe;
     bool shared_gate, router_bias, expert_bias;
     int64_t shared_experts, first_dense; /**< defaults of DeepSeek's keys */

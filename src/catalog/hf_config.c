@@ -1,25 +1,16 @@
 /* An HF config.json as a model.  Key names differ by family and by age of the file; what a key
  * means when it is absent stands in the family's row. */
-#include "catalog/family.h"
-#include "catalog/key_reader.h"
+#include "catalog/hf_file.h"
 #include "catalog/tensors.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* What reading needs at hand. */
-typedef struct hf_file {
-    ech_key_reader r;
-    const ech_node *outer; /* whole file where r.map is its text_config, else r.map */
-    const ech_family *family;
-    bool is_difference; /* a text_config states differences from its class */
-} hf_file;
-
 enum { SIZE_LAYERS, SIZE_HIDDEN, SIZE_HEADS, SIZE_KV_HEADS, SIZE_FFN, SIZE_VOCAB };
 
 /* A size that must be there, unless the file states differences from its class. */
-static ech_key_got need_size(const hf_file *h, const char *const *keys, int which, int64_t *out)
+static ech_key_got need_size(const ech_hf_file *h, const char *const *keys, int which, int64_t *out)
 {
     const ech_key_got got = ech_key_int(&h->r, keys, 1, out);
     if (got != ECH_KEY_ABSENT)
@@ -32,7 +23,7 @@ static ech_key_got need_size(const hf_file *h, const char *const *keys, int whic
     return ECH_KEY_BAD;
 }
 
-static void read_head_dim(const hf_file *h, ech_model *m)
+static void read_head_dim(const ech_hf_file *h, ech_model *m)
 {
     const ech_key_got got = h->family->no_head_dim_key
                                 ? ECH_KEY_ABSENT
@@ -53,11 +44,13 @@ static void read_head_dim(const hf_file *h, ech_model *m)
         m->head_dim = m->hidden / m->heads;
 }
 
-static void read_sizes(const hf_file *h, ech_model *m)
+static void read_sizes(const ech_hf_file *h, ech_model *m)
 {
-    (void)need_size(h, ECH_KEYS("num_hidden_layers", "n_layer"), SIZE_LAYERS, &m->layers);
-    (void)need_size(h, ECH_KEYS("hidden_size", "n_embd"), SIZE_HIDDEN, &m->hidden);
-    (void)need_size(h, ECH_KEYS("num_attention_heads", "n_head"), SIZE_HEADS, &m->heads);
+    (void)need_size(h, ECH_KEYS("num_hidden_layers", "n_layer", "n_layers"), SIZE_LAYERS,
+                    &m->layers);
+    (void)need_size(h, ECH_KEYS("hidden_size", "n_embd", "n_embed", "d_model"), SIZE_HIDDEN,
+                    &m->hidden);
+    (void)need_size(h, ECH_KEYS("num_attention_heads", "n_head", "n_heads"), SIZE_HEADS, &m->heads);
     (void)need_size(h, ECH_KEYS("vocab_size"), SIZE_VOCAB, &m->vocab);
     m->kv_heads = m->heads;
     const ech_key_got got =
@@ -68,19 +61,24 @@ static void read_sizes(const hf_file *h, ech_model *m)
         m->kv_heads = h->family->sizes[SIZE_KV_HEADS];
     read_head_dim(h, m);
     m->context = h->family->context;
-    if (ech_key_int(&h->r, ECH_KEYS("max_position_embeddings", "n_positions"), 1, &m->context) ==
-        ECH_KEY_ABSENT)
+    if (ech_key_int(&h->r, ECH_KEYS("max_position_embeddings", "n_positions", "max_seq_len"), 1,
+                    &m->context) == ECH_KEY_ABSENT)
         (void)ech_key_int(&h->r, ECH_KEYS("n_ctx"), 1, &m->context);
     if (m->layers > ECH_MODEL_LAYERS_MAX)
         ech_findings_add(h->r.findings, "%s: num_hidden_layers is %" PRId64 ", at most %" PRId64,
                          h->r.name, m->layers, (int64_t)ECH_MODEL_LAYERS_MAX);
 }
 
-static void read_ffn(const hf_file *h, ech_model *m)
+static void read_ffn(const ech_hf_file *h, ech_model *m)
 {
-    const char *const *keys = ECH_KEYS("intermediate_size", "n_inner");
+    const char *const *keys =
+        ECH_KEYS("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size");
     const bool is_used = m->layers > 0 && m->layers <= ECH_MODEL_LAYERS_MAX &&
                          m->moe.sparse_step > 0 && ech_model_sparse_layers(m) < m->layers;
+    if (h->family->is_ffn_fixed) {
+        m->ffn = 4 * m->hidden;
+        return;
+    }
     if (h->family->has_ffn_default || !is_used) {
         if (ech_key_int(&h->r, keys, 1, &m->ffn) == ECH_KEY_ABSENT && h->family->has_ffn_default)
             m->ffn = 4 * m->hidden;
@@ -89,7 +87,7 @@ static void read_ffn(const hf_file *h, ech_model *m)
     (void)need_size(h, keys, SIZE_FFN, &m->ffn);
 }
 
-static void read_biases(const hf_file *h, ech_model *m)
+static void read_biases(const ech_hf_file *h, ech_model *m)
 {
     if (h->family->bias_key == ECH_BIAS_ATTENTION &&
         ech_key_bool(&h->r, "attention_bias", &m->qkv_bias) == ECH_KEY_GOOD)
@@ -105,7 +103,7 @@ static void read_biases(const hf_file *h, ech_model *m)
 }
 
 /* Where the file is a text_config, the whole file may hold the answer. */
-static void read_tie(const hf_file *h, ech_model *m)
+static void read_tie(const ech_hf_file *h, ech_model *m)
 {
     const ech_key_reader outer = {h->outer, h->r.name, h->r.findings};
     if (ech_key_bool(&h->r, "tie_word_embeddings", &m->tie_embeddings) == ECH_KEY_ABSENT)
@@ -136,11 +134,12 @@ static bool find_activation(const char *name, bool is_gated, bool is_gemma, ech_
     return false;
 }
 
-static void read_activation(const hf_file *h, ech_model *m)
+static void read_activation(const ech_hf_file *h, ech_model *m)
 {
     const char *name = NULL;
-    if (ech_key_string(&h->r, ECH_KEYS("hidden_activation", "hidden_act", "activation_function"),
-                       &name) != ECH_KEY_GOOD)
+    if (ech_key_string(
+            &h->r, ECH_KEYS("hidden_activation", "hidden_act", "activation_function", "activation"),
+            &name) != ECH_KEY_GOOD)
         return;
     const bool is_gemma = h->family->act == ECH_ACT_GEGLU;
     const bool is_gated = m->arch == ECH_ARCH_LLAMA;
@@ -148,14 +147,15 @@ static void read_activation(const hf_file *h, ech_model *m)
         ech_model_refuse(m, "activation '%.40s' is not built yet", name);
 }
 
-static void read_dropout(const hf_file *h, ech_model *m)
+static void read_dropout(const ech_hf_file *h, ech_model *m)
 {
     double rate[3] = {0.0, 0.0, 0.0};
     if (h->family->learned_positions)
         rate[0] = rate[1] = rate[2] = 0.1; /* defaults of GPT-2's class */
     (void)ech_key_real(&h->r, ECH_KEYS("embd_pdrop"), 0.0, 1.0, &rate[0]);
     (void)ech_key_real(&h->r, ECH_KEYS("attn_pdrop", "attention_dropout"), 0.0, 1.0, &rate[1]);
-    (void)ech_key_real(&h->r, ECH_KEYS("resid_pdrop", "hidden_dropout"), 0.0, 1.0, &rate[2]);
+    (void)ech_key_real(&h->r, ECH_KEYS("resid_pdrop", "hidden_dropout", "dropout"), 0.0, 1.0,
+                       &rate[2]);
     m->dropout = rate[2];
     if (rate[0] != rate[2] || rate[1] != rate[2])
         ech_model_refuse(m,
@@ -164,34 +164,16 @@ static void read_dropout(const hf_file *h, ech_model *m)
                          rate[0], rate[1], rate[2]);
 }
 
-static void read_numbers(const hf_file *h, ech_model *m)
+static void read_numbers(const ech_hf_file *h, ech_model *m)
 {
     (void)ech_key_real(&h->r,
                        ECH_KEYS("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"),
                        0.0, 1.0, &m->norm_eps);
-    (void)ech_key_real(&h->r, ECH_KEYS("initializer_range"), 0.0, 1e6, &m->init_std);
+    (void)ech_key_real(&h->r, ECH_KEYS("initializer_range", "init_std"), 0.0, 1e6, &m->init_std);
     read_dropout(h, m);
 }
 
-/* GPT-2's own switches. */
-static void read_gpt2(const hf_file *h, ech_model *m)
-{
-    bool is_cross = false;
-    bool is_scaled = true;
-    bool is_layer_scaled = false;
-    (void)ech_key_bool(&h->r, "add_cross_attention", &is_cross);
-    (void)ech_key_bool(&h->r, "scale_attn_weights", &is_scaled);
-    (void)ech_key_bool(&h->r, "scale_attn_by_inverse_layer_idx", &is_layer_scaled);
-    if (is_cross)
-        ech_findings_add(h->r.findings,
-                         "%s: add_cross_attention is true: only decoders that stand "
-                         "alone are known",
-                         h->r.name);
-    if (!is_scaled || is_layer_scaled)
-        ech_model_refuse(m, "attention scores not scaled by 1/sqrt(head_dim) are not built yet");
-}
-
-static void read_rope_kind(const hf_file *h, const ech_key_reader *r, ech_model *m)
+static void read_rope_kind(const ech_hf_file *h, const ech_key_reader *r, ech_model *m)
 {
     const char *kind = "default";
     (void)ech_key_string(r, ECH_KEYS("rope_type", "type"), &kind);
@@ -226,9 +208,9 @@ static void read_rope_kind(const hf_file *h, const ech_key_reader *r, ech_model 
 }
 
 /* Newer files keep all of it in rope_parameters, by kind of layer where those differ. */
-static void read_rope(const hf_file *h, ech_model *m)
+static void read_rope(const ech_hf_file *h, ech_model *m)
 {
-    if (m->learned_positions)
+    if (m->learned_positions || m->alibi)
         return;
     const ech_node *map = NULL;
     if (ech_key_tree(&h->r, "rope_parameters", ECH_NODE_MAP, &map) == ECH_KEY_ABSENT)
@@ -253,7 +235,7 @@ static void read_rope(const hf_file *h, ech_model *m)
 }
 
 /* Has layer i the sliding window, by the family's rule. */
-static bool is_windowed(const hf_file *h, int64_t i, int64_t max_window_layers)
+static bool is_windowed(const ech_hf_file *h, int64_t i, int64_t max_window_layers)
 {
     switch (h->family->window_rule) {
     case ECH_WINDOW_NONE:
@@ -273,7 +255,7 @@ static bool is_windowed(const hf_file *h, int64_t i, int64_t max_window_layers)
     return false;
 }
 
-static void count_windowed(const hf_file *h, ech_model *m)
+static void count_windowed(const ech_hf_file *h, ech_model *m)
 {
     int64_t max_window_layers = 28; /* default of Qwen's classes */
     const ech_node *types = NULL;
@@ -292,7 +274,7 @@ static void count_windowed(const hf_file *h, ech_model *m)
     }
 }
 
-static void read_window(const hf_file *h, ech_model *m)
+static void read_window(const ech_hf_file *h, ech_model *m)
 {
     const ech_window_rule rule = h->family->window_rule;
     bool is_on = rule < ECH_WINDOW_SWITCHED || rule == ECH_WINDOW_SIXTH;
@@ -308,7 +290,7 @@ static void read_window(const hf_file *h, ech_model *m)
     count_windowed(h, m);
 }
 
-static void read_mlp_only_layers(const hf_file *h, ech_model *m)
+static void read_mlp_only_layers(const ech_hf_file *h, ech_model *m)
 {
     const ech_node *list = NULL;
     if (ech_key_tree(&h->r, "mlp_only_layers", ECH_NODE_LIST, &list) != ECH_KEY_GOOD)
@@ -331,7 +313,7 @@ static void read_mlp_only_layers(const hf_file *h, ech_model *m)
     }
 }
 
-static void read_qwen_moe(const hf_file *h, ech_model *m)
+static void read_qwen_moe(const ech_hf_file *h, ech_model *m)
 {
     (void)need_size(h, ECH_KEYS("moe_intermediate_size"), -1, &m->moe.expert_ffn);
     m->moe.sparse_phase = 1;
@@ -346,7 +328,7 @@ static void read_qwen_moe(const hf_file *h, ech_model *m)
     read_mlp_only_layers(h, m);
 }
 
-static void read_latent_attention(const hf_file *h, ech_model *m)
+static void read_latent_attention(const ech_hf_file *h, ech_model *m)
 {
     (void)need_size(h, ECH_KEYS("kv_lora_rank"), -1, &m->mla.kv_lora_rank);
     (void)need_size(h, ECH_KEYS("qk_nope_head_dim"), -1, &m->mla.qk_nope_dim);
@@ -359,7 +341,7 @@ static void read_latent_attention(const hf_file *h, ech_model *m)
     m->head_dim = m->mla.qk_nope_dim + m->mla.qk_rope_dim;
 }
 
-static void read_deepseek_moe(const hf_file *h, ech_model *m)
+static void read_deepseek_moe(const ech_hf_file *h, ech_model *m)
 {
     ech_moe *moe = &m->moe;
     (void)need_size(h, ECH_KEYS("moe_intermediate_size"), -1, &moe->expert_ffn);
@@ -375,9 +357,9 @@ static void read_deepseek_moe(const hf_file *h, ech_model *m)
         ech_findings_add(h->r.findings, "%s: n_shared_experts is absurd", h->r.name);
 }
 
-static void read_moe(const hf_file *h, ech_model *m)
+static void read_moe(const ech_hf_file *h, ech_model *m)
 {
-    if (h->family->moe == ECH_MOE_NONE)
+    if (h->family->moe == ECH_MOE_NONE || h->family->moe == ECH_MOE_DBRX)
         return;
     if (h->family->moe == ECH_MOE_DEEPSEEK)
         read_latent_attention(h, m);
@@ -403,7 +385,7 @@ static void read_moe(const hf_file *h, ech_model *m)
 }
 
 /* Kinds of layers that are none of ours would make every count wrong. */
-static void check_layer_types(const hf_file *h)
+static void check_layer_types(const ech_hf_file *h)
 {
     const ech_node *types = NULL;
     if (ech_key_tree(&h->r, "layer_types", ECH_NODE_LIST, &types) != ECH_KEY_GOOD)
@@ -455,9 +437,10 @@ static const ech_family *find_family(const ech_key_reader *r, const ech_node *ou
     return NULL;
 }
 
-static void read_all(const hf_file *h, ech_model *m)
+static void read_all(const ech_hf_file *h, ech_model *m)
 {
     read_sizes(h, m);
+    ech_hf_read_own_keys(h, m);
     read_moe(h, m);
     read_ffn(h, m);
     read_biases(h, m);
@@ -467,13 +450,11 @@ static void read_all(const hf_file *h, ech_model *m)
     read_rope(h, m);
     check_layer_types(h);
     read_window(h, m);
-    if (strcmp(h->family->model_type, "gpt2") == 0)
-        read_gpt2(h, m);
     ech_model_check_built(m);
 }
 
 /* Everything after the family is known; findings hold what is wrong. */
-static void read_family(hf_file *h, ech_model *m)
+static void read_family(ech_hf_file *h, ech_model *m)
 {
     *m = ech_family_model(h->family);
     (void)snprintf(m->name, sizeof m->name, "%s", h->r.name);
@@ -496,7 +477,7 @@ ech_status ech_model_from_hf(const ech_node *node, const char *name, ech_model *
     ech_findings findings = {0};
     const ech_node *text = ech_node_find(node, "text_config");
     const bool is_nested = text && text->kind == ECH_NODE_MAP;
-    hf_file h = {
+    ech_hf_file h = {
         .r = {is_nested ? text : node, name, &findings}, .outer = node, .is_difference = is_nested};
     ech_model m;
     h.family = find_family(&h.r, node);

@@ -33,3 +33,9 @@ ech_model ech_model_default(ech_arch arch)
     }
     return m;
 }
+
+void ech_model_take_seq(ech_model *m, int64_t seq)
+{
+    if (m->is_context_open && seq >= 1 && seq <= ECH_MODEL_SIZE_MAX)
+        m->context = seq;
+}

@@ -83,7 +83,12 @@ typedef struct ech_model {
     double norm_eps;
     ech_act act;
     ech_rope rope;
-    bool learned_positions; /**< position table [context, hidden] */
+    bool learned_positions; /**< position table [context + position_extra, hidden] */
+    int64_t position_extra; /**< rows of that table that no position has (OPT: 2) */
+    bool alibi;             /**< distances bias the scores instead (BLOOM, some Falcons) */
+    int64_t embed_dim;  /**< width of the token table, projected to hidden (OPT-350M); 0: hidden */
+    bool embed_norm;    /**< norm behind the token table (BLOOM) */
+    bool no_final_norm; /**< none before the head (OPT-350M) */
     bool qkv_bias, out_bias, mlp_bias, head_bias;
     bool norm_bias;      /**< LayerNorm with bias */
     bool parallel_norms; /**< one norm for attention and MLP together (GPT-J, Phi) */
@@ -97,6 +102,7 @@ typedef struct ech_model {
     double init_std;       /**< normal initialisation, 0.02 */
     ech_moe moe;
     ech_mla mla;
+    bool is_context_open;     /**< no context was said: it is as long as what is asked about */
     bool is_executable;       /**< the engine can run it */
     char not_executable[160]; /**< else: why, in words */
 } ech_model;
@@ -106,7 +112,7 @@ typedef struct ech_model {
 typedef struct ech_param_count {
     int64_t total;
     int64_t active; /**< per token: top-k and shared experts only, embeddings and head included */
-    int64_t embedding; /**< token and position tables */
+    int64_t embedding; /**< before the layers: token and position tables and what goes with them */
     int64_t matmul; /**< active, in matrix products, head included even if tied, input table not */
     int64_t per_layer_first, per_layer_last; /**< first and last layer (they differ with MoE) */
 } ech_param_count;
@@ -134,7 +140,20 @@ ECH_MUST_USE ech_status ech_model_from_hf(const ech_node *node, const char *name
 ECH_MUST_USE ech_status ech_model_from_config(const ech_node *node, const char *base_dir,
                                               ech_findings *findings, ech_model *out);
 
-/** By preset name, config.json path or folder holding one; unknown names suggest the nearest.
+/** Read a shape in words, "layers=24,hidden=2304,heads=24,ffn=9216,vocab=51200,arch=gpt": the sizes
+ *  and switches of the `model:` map, of moe and mla too (experts=8,topk=2), or preset=NAME or hf=PATH
+ *  with changes.  arch is gpt (or gpt2) or llama.  Without context it is open (is_context_open): 2048
+ *  until ech_model_take_seq.
+ *  @param text  borrowed
+ *  @param out   set on success only
+ *  @return ECH_OK | ECH_E_CONFIG with all findings | ECH_E_PARSE | ECH_E_IO | ECH_E_NOMEM */
+ECH_MUST_USE ech_status ech_model_from_words(const char *text, ech_model *out);
+
+/** A model whose context is open has as many positions as seq; others stay. */
+void ech_model_take_seq(ech_model *m, int64_t seq);
+
+/** By preset name, config.json path, folder holding one, or words (what holds a '=' and is no path
+ *  that exists); unknown names suggest the nearest.
  *  @return ECH_OK
  *        | ECH_E_CONFIG  no such name or file, or wrong contents
  *        | ECH_E_USAGE   the path is too long
@@ -149,7 +168,8 @@ const char *const *ech_model_presets(size_t *n);
 void ech_model_validate(const ech_model *m, ech_findings *findings);
 
 /** A training or prompt length against the model's positions: 1 .. context.  Refused where it is
- *  longer, with learned positions (there is no row) as with rotary ones (never trained). */
+ *  longer, with learned positions (there is no row) as with rotary ones (never trained).  An open
+ *  context is as long as is asked. */
 void ech_model_validate_seq(const ech_model *m, int64_t seq, ech_findings *findings);
 
 /** Has layer (0..layers-1) experts in place of the dense MLP. */
@@ -164,8 +184,8 @@ ECH_MUST_USE ech_status ech_model_count(const ech_model *m, ech_param_count *out
  *  (Chowdhery et al. 2022, arXiv:2204.02311, appendix B). */
 double ech_model_flops_per_token(const ech_model *m, int64_t seq, bool causal_half);
 
-/** The share of one unit in ech_model_flops_per_token: 0 for the embedding (unit 0), then the layers
- *  1 .. L, then the head (L + 1).  A layer has the mean of all layers' attention: which of them have
+/** The share of one unit in ech_model_flops_per_token: the embedding (unit 0; 0 but where its table is
+ *  projected), then the layers 1 .. L, then the head (L + 1).  A layer has the mean of all layers' attention: which of them have
  *  a window is not known.  NaN where a count leaves 64 bits. */
 double ech_model_unit_flops(const ech_model *m, int64_t unit, int64_t seq, bool causal_half);
 

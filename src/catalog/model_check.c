@@ -135,6 +135,8 @@ void ech_model_check_built(ech_model *m)
 {
     if (m->moe.experts > 0)
         ech_model_refuse(m, "mixture of experts is not built yet");
+    if (m->mla.kv_lora_rank > 0)
+        ech_model_refuse(m, "latent attention is not built yet");
     if (m->rope.kind != ECH_ROPE_NONE && m->rope.partial != 1.0)
         ech_model_refuse(m, "rope over a part of the head is not built yet");
     if (m->window > 0 && m->window_layers > 0 && m->window < m->context)
@@ -173,16 +175,21 @@ void ech_model_validate(const ech_model *m, ech_findings *findings)
         ech_findings_add(findings, "model: its number of parameters does not fit 64 bits");
 }
 
+static const char *positions_of(const ech_model *m)
+{
+    if (m->alibi)
+        return "the length it was trained with";
+    return m->learned_positions ? "the size of its position table"
+                                : "the positions its rotary embedding is made for";
+}
+
 void ech_model_validate_seq(const ech_model *m, int64_t seq, ech_findings *findings)
 {
     if (seq < 1)
         ech_findings_add(findings, "a sequence of %" PRId64 " tokens: at least 1 is needed", seq);
-    else if (seq > m->context)
+    else if (seq > (m->is_context_open ? ECH_MODEL_SIZE_MAX : m->context))
         ech_findings_add(findings,
                          "a sequence of %" PRId64 " tokens is longer than the model's context of "
                          "%" PRId64 " (%s): %" PRId64 " at most",
-                         seq, m->context,
-                         m->learned_positions ? "the size of its position table"
-                                              : "the positions its rotary embedding is made for",
-                         m->context);
+                         seq, m->context, positions_of(m), m->context);
 }

@@ -14,7 +14,7 @@ static const char *const known_keys[] = {
     "preset",   "hf",       "arch",     "layers",  "hidden",  "heads",
     "kv_heads", "head_dim", "ffn",      "vocab",   "context", "norm",
     "norm_eps", "act",      "rope",     "dropout", "window",  "tie_embeddings",
-    "qkv_bias", "qk_norm",  "init_std", "moe"};
+    "qkv_bias", "qk_norm",  "init_std", "moe",     "mla"};
 
 static const char *const rope_keys[] = {
     "kind",   "theta",  "factor", "low_freq_factor", "high_freq_factor", "original_context",
@@ -23,6 +23,9 @@ static const char *const rope_keys[] = {
 static const char *const moe_keys[] = {
     "experts", "topk", "expert_ffn", "shared_experts", "shared_ffn", "first_dense", "score",
     "groups",  "mode", "capacity",   "bound",          "aux",        "z",           "bias_rate"};
+
+static const char *const mla_keys[] = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim",
+                                       "v_dim"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -42,6 +45,12 @@ static void read_size(const source *s, const char *key, bool is_required, int64_
         ech_key_complain(&s->r, NULL, "%s is missing", key);
 }
 
+/* Do experts have a width of their own. */
+static bool has_expert_ffn(const source *s)
+{
+    return ech_node_find(ech_key_find(&s->r, "moe"), "expert_ffn") != NULL;
+}
+
 /* Sizes that follow from others: heads and widths, unless they are given or were never plain. */
 static void derive_sizes(const source *s, const ech_model *old, ech_model *m)
 {
@@ -50,7 +59,8 @@ static void derive_sizes(const source *s, const ech_model *old, ech_model *m)
     read_size(s, "kv_heads", false, &m->kv_heads);
     if (m->arch == ECH_ARCH_GPT2 && old->ffn == 4 * old->hidden)
         m->ffn = 4 * m->hidden;
-    read_size(s, "ffn", s->is_explicit && s->has_arch && m->arch == ECH_ARCH_LLAMA, &m->ffn);
+    const bool needs_ffn = s->is_explicit && s->has_arch && m->arch == ECH_ARCH_LLAMA;
+    read_size(s, "ffn", needs_ffn && !has_expert_ffn(s), &m->ffn);
     const bool is_plain = old->heads * old->head_dim == old->hidden;
     if (ech_key_int(&s->r, ECH_KEYS("head_dim"), WHOLE_MIN, &m->head_dim) != ECH_KEY_ABSENT ||
         !is_plain || m->hidden == 0 || m->heads == 0)
@@ -165,7 +175,9 @@ static void read_moe(const source *s, ech_model *m)
     ech_key_check_known(&r, moe_keys, COUNT(moe_keys));
     check_moe_values(&r);
     const bool was_dense = moe->experts == 0;
-    (void)ech_key_int(&r, ECH_KEYS("experts"), 0, &moe->experts);
+    if (ech_key_int(&r, ECH_KEYS("experts"), 0, &moe->experts) == ECH_KEY_ABSENT && map->n > 0 &&
+        was_dense)
+        ech_key_complain(&r, map, "experts is missing");
     if (moe->experts == 0) {
         *moe = (ech_moe){.sparse_step = 1};
         return;
@@ -179,6 +191,27 @@ static void read_moe(const source *s, ech_model *m)
     if (ech_key_int(&r, ECH_KEYS("shared_experts"), 0, &moe->shared_experts) == ECH_KEY_GOOD)
         moe->shared_ffn = moe->shared_experts * moe->expert_ffn;
     (void)ech_key_int(&r, ECH_KEYS("shared_ffn"), 0, &moe->shared_ffn);
+}
+
+/* Latent attention: all of its widths but q_lora_rank, or none. */
+static void read_mla(const source *s, ech_model *m)
+{
+    const ech_node *map = NULL;
+    if (ech_key_tree(&s->r, "mla", ECH_NODE_MAP, &map) != ECH_KEY_GOOD || map->n == 0)
+        return;
+    const ech_key_reader r = {map, "model.mla", s->r.findings};
+    ech_mla *a = &m->mla;
+    int64_t *const width[] = {&a->q_lora_rank, &a->kv_lora_rank, &a->qk_nope_dim, &a->qk_rope_dim,
+                              &a->v_dim};
+    ech_key_check_known(&r, mla_keys, COUNT(mla_keys));
+    for (size_t i = 0; i < COUNT(mla_keys); i++) {
+        const bool may_be_zero = i == 0;
+        if (ech_key_int(&r, ECH_KEYS(mla_keys[i]), may_be_zero ? 0 : 1, width[i]) ==
+                ECH_KEY_ABSENT &&
+            !may_be_zero && *width[i] == 0)
+            ech_key_complain(&r, map, "%s is missing", mla_keys[i]);
+    }
+    m->head_dim = a->qk_nope_dim + a->qk_rope_dim;
 }
 
 /* Load a preset or a file; what is wrong with it becomes a finding. */
@@ -284,6 +317,7 @@ ech_status ech_model_from_config(const ech_node *node, const char *base_dir, ech
     read_switches(&s, out);
     read_rope(&s, out);
     read_moe(&s, out);
+    read_mla(&s, out);
     ech_model_check_built(out);
     check_values(&s, findings->n == before, out);
     return ECH_OK;

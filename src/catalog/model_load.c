@@ -28,6 +28,8 @@ ech_status ech_model_load(const char *name_or_path, ech_model *out)
 {
     if (ech_preset_find(name_or_path, out))
         return ECH_OK;
+    if (strchr(name_or_path, '=') && !ech_path_exists(name_or_path))
+        return ech_model_from_words(name_or_path, out);
     if (is_path(name_or_path)) {
         char path[4096];
         ECH_CHECK(ech_path_exists(name_or_path), ECH_E_CONFIG, "%s: no such file or folder",

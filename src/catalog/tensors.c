@@ -117,12 +117,22 @@ static void list_experts(const ech_model *m, ech_tensors *t)
         add_linear(t, "mlp.shared_gate", 1, m->hidden, false);
 }
 
+static int64_t table_width(const ech_model *m)
+{
+    return m->embed_dim > 0 ? m->embed_dim : m->hidden;
+}
+
 void ech_tensors_embedding(const ech_model *m, ech_tensors *out)
 {
     out->n = 0;
-    add(out, ECH_TENSOR_TABLE, "embed.token.weight", m->vocab, m->hidden);
+    add(out, ECH_TENSOR_TABLE, "embed.token.weight", m->vocab, table_width(m));
+    if (m->embed_dim > 0)
+        add_linear(out, "embed.project_in", m->hidden, m->embed_dim, false);
     if (m->learned_positions)
-        add(out, ECH_TENSOR_TABLE, "embed.position.weight", m->context, m->hidden);
+        add(out, ECH_TENSOR_TABLE, "embed.position.weight", m->context + m->position_extra,
+            m->hidden);
+    if (m->embed_norm)
+        add_norm(out, m, "embed.norm", m->hidden);
 }
 
 void ech_tensors_layer(const ech_model *m, bool is_sparse, ech_tensors *out)
@@ -148,9 +158,12 @@ void ech_tensors_layer(const ech_model *m, bool is_sparse, ech_tensors *out)
 void ech_tensors_head(const ech_model *m, ech_tensors *out)
 {
     out->n = 0;
-    add_norm(out, m, "final_norm", m->hidden);
+    if (!m->no_final_norm)
+        add_norm(out, m, "final_norm", m->hidden);
+    if (m->embed_dim > 0)
+        add_linear(out, "head.project_out", m->embed_dim, m->hidden, false);
     if (!m->tie_embeddings)
-        add_linear(out, "head", m->vocab, m->hidden, false);
+        add_linear(out, "head", m->vocab, table_width(m), false);
     add_vector(out, m->head_bias, "head.bias", m->vocab); /* also where the table is tied */
 }
 

@@ -42,7 +42,7 @@ def gated(c, t):
     d = first(c, "head_dim", default=fixed.get(t, h // a))
     bias = c.get("attention_bias", t == "gpt_oss") if t in (
         "llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "gpt_oss",
-        "deepseek_v2", "deepseek_v3") else False
+        "deepseek_v2", "deepseek_v3", "phimoe") else False
     qkv_bias = bias or t == "qwen2" or (t == "qwen2_moe" and c.get("qkv_bias", True))
     attention = h * d * (2 * a + 2 * g)
     small = (d * (a + 2 * g) if qkv_bias else 0) + (h if bias else 0)
@@ -52,7 +52,7 @@ def gated(c, t):
         small += a
     if t in ("deepseek_v2", "deepseek_v3"):
         attention, small = latent(c, h, a, bias)
-    small += h * (4 if t in ("gemma2", "gemma3_text") else 2)
+    small += h * (4 if t in ("gemma2", "gemma3_text", "phimoe") else 2)
     mlp_bias = c.get("mlp_bias", False) if t in ("llama", "deepseek_v2") else False
     total = active = matmul = 0
     for layer in range(n):
@@ -72,7 +72,53 @@ def gated(c, t):
             matmul += am
     tied = c.get("tie_word_embeddings", t.startswith("gemma"))
     tables = v * h * (1 if tied else 2) + h
+    if t == "phimoe":  # LayerNorms have biases, the head may have one
+        tables += h + (v if c.get("lm_head_bias") else 0)
     return total + tables, active + tables, matmul + v * h
+
+
+def opt(c):
+    """Two rows of positions that nothing uses; the narrow table of the 350M form."""
+    h, n, f, v = c["hidden_size"], c["num_hidden_layers"], c["ffn_dim"], c["vocab_size"]
+    e = c.get("word_embed_proj_dim") or h
+    layer = 4 * h * h + 2 * h * f
+    vectors = 4 * h + ((5 * h + f) if c.get("enable_bias", True) else 0)
+    project = 2 * e * h if e != h else 0
+    final = 2 * h if c.get("do_layer_norm_before", True) and not c.get("_remove_final_layer_norm") else 0
+    tables = v * e * (1 if c.get("tie_word_embeddings", True) else 2)
+    total = n * (layer + vectors) + tables + project + final
+    total += (first(c, "max_position_embeddings", default=2048) + 2) * h
+    return total, total, n * layer + v * e + project
+
+
+def bloom(c):
+    h, n, v = first(c, "hidden_size", "n_embed"), first(c, "n_layer", "num_hidden_layers"), c["vocab_size"]
+    layer = 12 * h * h
+    total = n * (layer + 13 * h) + 4 * h + v * h * (1 if c.get("tie_word_embeddings", True) else 2)
+    return total, total, n * layer + v * h
+
+
+def falcon(c):
+    h, n, a, v = c["hidden_size"], c["num_hidden_layers"], c["num_attention_heads"], c["vocab_size"]
+    f, new, parallel = c.get("ffn_hidden_size") or 4 * h, c.get("new_decoder_architecture", False), \
+        c.get("parallel_attn", True)
+    g = first(c, "num_kv_heads", default=a) if new else 1 if c.get("multi_query", True) else a
+    kv = 2 * g * (h // a)
+    layer = 2 * h * h + h * kv + 2 * h * f
+    norms = 1 if parallel and first(c, "num_ln_in_parallel_attn", default=2 if new else 1) != 2 else 2
+    vectors = 2 * h * norms + (h + kv + h + f + h if c.get("bias") else 0)
+    total = n * (layer + vectors) + 2 * h + v * h * (1 if c.get("tie_word_embeddings", True) else 2)
+    return total, total, n * layer + v * h
+
+
+def dbrx(c):
+    h, n, a, v = c["d_model"], c["n_layers"], c["n_heads"], c["vocab_size"]
+    inner, ffn = c.get("attn_config") or {}, c.get("ffn_config") or {}
+    e, k, f = ffn.get("moe_num_experts", 4), ffn.get("moe_top_k", 1), ffn.get("ffn_hidden_size", 3584)
+    shared = 2 * h * h + 2 * h * (h // a) * inner.get("kv_n_heads", 1) + h * e
+    active = n * (shared + k * 3 * h * f + 2 * h) + h + 2 * v * h
+    return (n * (shared + e * 3 * h * f + 2 * h) + h + 2 * v * h, active,
+            n * (shared + k * 3 * h * f) + v * h)
 
 
 def latent(c, h, a, bias):
@@ -126,8 +172,11 @@ CLASSES = {"PhiForCausalLM": "phi", "DeepseekV3ForCausalLM": "deepseek_v3"}
 
 def counts(c):
     t = c["model_type"]
+    own = {"opt": opt, "bloom": bloom, "falcon": falcon, "dbrx": dbrx}
+    if t in own:
+        return own[t](c)
     known = ("gpt2", "gptj", "gpt_neox", "phi", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe",
-             "qwen3", "qwen3_moe", "phi3", "gemma", "gemma2", "gemma3_text", "deepseek_v2",
+             "qwen3", "qwen3_moe", "phi3", "phimoe", "gemma", "gemma2", "gemma3_text", "deepseek_v2",
              "deepseek_v3", "gpt_oss")
     if t not in known:
         t = CLASSES[c["architectures"][0]]

@@ -13,7 +13,8 @@ from closed_form import counts
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 ECHELON = pathlib.Path(os.environ.get("ECH_BUILD", SOURCE / "build")) / "echelon"
-SIZES = ("num_hidden_layers", "n_layer", "vocab_size", "intermediate_size", "n_inner",
+SIZES = ("num_hidden_layers", "n_layer", "n_layers", "ffn_dim", "ffn_hidden_size",
+         "word_embed_proj_dim", "max_position_embeddings", "vocab_size", "intermediate_size", "n_inner",
          "moe_intermediate_size", "shared_expert_intermediate_size", "kv_lora_rank", "q_lora_rank",
          "n_positions", "qk_nope_head_dim", "v_head_dim")
 

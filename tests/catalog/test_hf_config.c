@@ -266,7 +266,7 @@ static void every_family_has_its_name(void **state)
     (void)state;
     size_t n;
     const char *const *names = ech_family_names(&n);
-    assert_int_equal(n, 18);
+    assert_int_equal(n, 23);
     for (size_t i = 0; i < n; i++) {
         const ech_family *family = ech_family_find(names[i]);
         char class[64];
@@ -279,10 +279,91 @@ static void every_family_has_its_name(void **state)
     assert_string_equal(ech_family_find("phi-msft")->model_type, "phi");
 }
 
+#define OPT                                                                                        \
+    "\"model_type\":\"opt\",\"num_hidden_layers\":2,\"hidden_size\":32,"                           \
+    "\"num_attention_heads\":4,\"ffn_dim\":64,\"vocab_size\":97"
+#define FALCON                                                                                     \
+    "\"model_type\":\"falcon\",\"num_hidden_layers\":2,\"hidden_size\":48,"                        \
+    "\"num_attention_heads\":6,\"vocab_size\":97"
+#define DBRX "\"model_type\":\"dbrx\",\"n_layers\":2,\"d_model\":48,\"n_heads\":6,\"vocab_size\":97"
+
+static void keys_of_one_family_alone(void **state)
+{
+    (void)state;
+    ech_model m;
+    assert_ok(read_json("{" OPT ",\"word_embed_proj_dim\":16,\"do_layer_norm_before\":false}", &m));
+    assert_true(m.no_final_norm && m.learned_positions && !m.is_executable);
+    assert_int_equal(m.embed_dim, 16);
+    assert_int_equal(m.position_extra, 2);
+    assert_int_equal(m.act, ECH_ACT_RELU);
+    assert_ok(read_json("{" OPT ",\"word_embed_proj_dim\":32}", &m));
+    assert_int_equal(m.embed_dim, 0);
+    assert_ok(read_json("{" FALCON "}", &m)); /* one key and value head, one norm */
+    assert_int_equal(m.kv_heads, 1);
+    assert_true(m.parallel_norms && m.tie_embeddings && m.rope.kind == ECH_ROPE_DEFAULT);
+    assert_ok(read_json("{" FALCON ",\"new_decoder_architecture\":true,\"num_kv_heads\":2}", &m));
+    assert_int_equal(m.kv_heads, 2);
+    assert_false(m.parallel_norms);
+    assert_ok(read_json("{" FALCON ",\"alibi\":true,\"bias\":true}", &m));
+    assert_true(m.alibi && m.qkv_bias && m.out_bias && m.mlp_bias);
+    assert_int_equal(m.rope.kind, ECH_ROPE_NONE);
+    assert_ok(read_json("{" DBRX ",\"attn_config\":{\"kv_n_heads\":2,\"rope_theta\":500000},"
+                        "\"ffn_config\":{\"ffn_hidden_size\":40,\"moe_num_experts\":5,"
+                        "\"moe_top_k\":2}}",
+                        &m));
+    assert_int_equal(m.kv_heads, 2);
+    assert_int_equal(m.moe.experts, 5);
+    assert_int_equal(m.moe.expert_ffn, 40);
+    assert_near(m.rope.theta, 500000, 0);
+    assert_false(m.norm_bias);
+    /* the first Falcons, before they had a family */
+    assert_ok(
+        read_json("{\"model_type\":\"RefinedWeb\",\"n_layer\":2,\"hidden_size\":48,\"n_head\":6,"
+                  "\"n_head_kv\":3,\"vocab_size\":97,\"bias\":false}",
+                  &m));
+    assert_int_equal(m.kv_heads, 3);
+    assert_false(m.parallel_norms);
+    assert_ok(read_json("{\"model_type\":\"RefinedWebModel\",\"n_layer\":2,\"hidden_size\":48,"
+                        "\"n_head\":6,\"multi_query\":true,\"vocab_size\":97}",
+                        &m));
+    assert_int_equal(m.kv_heads, 1);
+}
+
+static void wrong_keys_of_one_family_alone(void **state)
+{
+    (void)state;
+    ech_model m;
+    static const char *const bad[][2] = {
+        {"{" OPT ",\"layer_norm_elementwise_affine\":false}", "norms without weights"},
+        {"{" OPT ",\"word_embed_proj_dim\":-3}", "word_embed_proj_dim is -3"},
+        {"{" OPT ",\"enable_bias\":1}", "enable_bias is 1"},
+        {"{" FALCON ",\"num_kv_heads\":0,\"new_decoder_architecture\":true}", "num_kv_heads is 0"},
+        {"{" FALCON ",\"num_kv_heads\":4,\"new_decoder_architecture\":true}",
+         "must divide heads 6"},
+        {"{" FALCON ",\"multi_query\":\"yes\"}", "multi_query is 'yes'"},
+        {"{" FALCON ",\"ffn_hidden_size\":1e300}", "ffn_hidden_size is 1e+300"},
+        {"{" DBRX ",\"attn_config\":7}", "attn_config is 7"},
+        {"{" DBRX ",\"ffn_config\":{\"moe_num_experts\":2,\"moe_top_k\":3}}", "topk is 3"},
+        {"{" DBRX ",\"ffn_config\":{\"ffn_hidden_size\":null,\"moe_num_experts\":0}}",
+         "moe_num_experts is 0"},
+        {"{\"model_type\":\"bloom\",\"n_layer\":2,\"hidden_size\":1000000000,\"n_head\":1,"
+         "\"vocab_size\":9}",
+         "at most"},
+        {"{\"model_type\":\"bloom\",\"n_layer\":2,\"hidden_size\":64,\"n_embed\":32,\"n_head\":1,"
+         "\"vocab_size\":9}",
+         "they mean the same"},
+        {"{\"model_type\":\"falcons\",\"n_layer\":2}", "nearest is 'falcon'"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(read_json(bad[i][0], &m), ECH_E_CONFIG, bad[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out),
+        cmocka_unit_test(keys_of_one_family_alone),
+        cmocka_unit_test(wrong_keys_of_one_family_alone),
         cmocka_unit_test(numbers_as_they_come),
         cmocka_unit_test(rope_old_and_new),
         cmocka_unit_test(a_descendant_is_known_by_its_class),

@@ -80,9 +80,10 @@ static void unit_flops(void **state)
             for (int64_t unit = 0; unit <= m.layers + 1; unit++)
                 sum += ech_model_unit_flops(&m, unit, 4096, causal);
             assert_near(sum, whole, 1e-12 * whole);
-            assert_near(ech_model_unit_flops(&m, 0, 4096, causal), 0, 0);
+            const int64_t project = m.embed_dim * m.hidden;
+            assert_near(ech_model_unit_flops(&m, 0, 4096, causal), 6.0 * (double)project, 0);
             assert_near(ech_model_unit_flops(&m, m.layers + 1, 4096, causal),
-                        6.0 * (double)(m.vocab * m.hidden), 0);
+                        6.0 * (double)(m.vocab * (project ? m.embed_dim : m.hidden) + project), 0);
         }
     ech_model gpt2;
     assert_ok(ech_model_load("gpt2", &gpt2)); /* 12 H^2 in matrices, 12 s H of attention */
