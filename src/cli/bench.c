@@ -2,6 +2,7 @@
 #include "base/checked.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "cli/auto_layout.h"
 #include "cli/bench_step.h"
 #include "cli/bench_table.h"
 #include "cli/command.h"
@@ -9,6 +10,7 @@
 #include "cli/run_setup.h"
 #include "measure/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,9 +81,9 @@ static ech_status check_numbers(bench_options *o)
               "--dtype %s: wanted fp32 or fp64", o->dtype);
     ECH_CHECK(is_step || (!o->cluster && !o->sets.n), ECH_E_USAGE,
               "--cluster and --set belong to bench step");
-    ECH_CHECK(!is_step || !o->save, ECH_E_USAGE,
-              "bench step compares and saves nothing; --save belongs to gemm, attention, memory, "
-              "comm and all");
+    ECH_CHECK(!is_step || !o->save || (o->cluster && strcmp(o->cluster, o->save) == 0), ECH_E_USAGE,
+              "bench step --save FILE puts into FILE how much longer its kernels take in a step: "
+              "wanted the same FILE as --cluster");
     o->ranks = o->ranks == NOT_GIVEN ? 0 : o->ranks;
     o->threads = o->threads == NOT_GIVEN ? 0 : o->threads;
     return ECH_OK;
@@ -135,6 +137,7 @@ static ech_status read_saved(const bench_options *o, int ranks, ech_calibration 
     if (!exists)
         return ECH_OK;
     ECH_TRY(ech_calibration_read(o->save, c));
+    c->in_step = NAN; /* it belonged to the costs before */
     return check_alike(o, ranks, c);
 }
 
@@ -194,6 +197,18 @@ static ech_status measure(const bench_options *o, ech_run_setup *setup, ech_cali
 
 /* --- ranks --- */
 
+/* layout: auto is decided as train would. */
+static ech_status choose_layout(const bench_options *o, int ranks, ech_config *cfg)
+{
+    ech_text chosen = {0};
+    const ech_status st =
+        ech_cli_auto_layout(cfg, &(ech_cli_auto){.ranks = ranks, .cluster = o->cluster}, &chosen);
+    if (st < 0)
+        ech_config_fini(cfg);
+    ech_text_fini(&chosen);
+    return st;
+}
+
 /* No model: what a run is set up with, of a configuration's defaults. */
 static ech_status load_config(const bench_options *o, int ranks, ech_config *cfg)
 {
@@ -201,6 +216,7 @@ static ech_status load_config(const bench_options *o, int ranks, ech_config *cfg
         const ech_config_source source = {
             .path = o->config, .sets = o->sets.item, .n_sets = o->sets.n, .ranks = ranks};
         ECH_TRY(ech_config_load(&source, cfg));
+        ECH_TRY(choose_layout(o, ranks, cfg));
     } else {
         ECH_TRY(ech_config_init(cfg));
         cfg->precision.compute =
@@ -223,7 +239,7 @@ static ech_status run_measure(const bench_options *o, const ech_config *cfg, ech
     ECH_TRY(ech_calloc(1, sizeof *c, &c));
     ech_status st = ECH_OK;
     if (o->config) {
-        const ech_bench_step_options step = {cfg, o->cluster, o->rounds, o->json};
+        const ech_bench_step_options step = {cfg, o->cluster, o->save != NULL, o->rounds, o->json};
         st = ech_bench_step_command(&step, setup);
     } else {
         st = ech_run_setup_agree(setup, read_saved(o, setup->world, c));
@@ -319,7 +335,9 @@ const ech_command ech_command_bench = {
     "rates (medians of rounds) and their spread over the rounds.  With step, runs training steps "
     "of\n"
     "a configuration on random tokens, op by op, and prints predicted beside measured seconds by\n"
-    "kind of op; it needs no data.\n"
+    "kind of op; it needs no data.  With --cluster FILE --save FILE, measured last, FILE also "
+    "learns how\n"
+    "much longer kernels take in a step than by themselves, and predicts with it.\n"
     "\n"
     "  --ranks N       ranks that measure at the same time (default: 1; comm: at least 2)\n"
     "  --threads N     threads of each rank (default: 1; step: run.threads)\n"

@@ -1,12 +1,13 @@
 #include "cli/bench_step.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "cli/command.h"
 #include "measure/bench.h"
 #include "measure/bench_step.h"
 #include "price/cost.h"
 #include "report/jout.h"
-#include "train/predict.h"
+#include "price/predict.h"
 #include "train/session.h"
 
 #include <math.h>
@@ -142,6 +143,30 @@ static void print_words(measuring *m, double whole_s, double op_by_op_s)
                      m->simulated_s / whole_s);
 }
 
+/* Into the file of the calibration: kernels take so many times what it says of them alone. */
+static ech_status save_in_step(const measuring *m)
+{
+    ech_calibration *c = m->calibration;
+    ech_text text = {0};
+    double measured = 0, predicted = 0;
+    for (int k = 0; k < ECH_N_OPS; k++)
+        if (!ech_op_is_comm((ech_op_kind)k) && m->step[0].kind[k].ops) {
+            measured += wall_of_kind(m, k);
+            predicted += m->step[0].kind[k].predicted_s;
+        }
+    const double was = isfinite(c->in_step) ? c->in_step : 1.0;
+    ECH_CHECK(measured > 0.1 * predicted && measured < 10.0 * predicted, ECH_E_ENV,
+              "kernels take %g s in a step and %g s by themselves: not of one machine", measured,
+              predicted);
+    c->in_step = was * measured / predicted;
+    ech_calibration_write(c, &text);
+    const ech_status st = text.failed
+                              ? ECH_RAISE(ECH_E_NOMEM, "the text of %s", m->o->cluster)
+                              : ech_write_whole(m->o->cluster, ech_text_get(&text), text.bytes);
+    ech_text_fini(&text);
+    return st;
+}
+
 static ech_status print_json(measuring *m, double whole_s, double op_by_op_s)
 {
     ech_jout j = {0};
@@ -176,6 +201,8 @@ static ech_status tell(measuring *m)
         by_op[i] = m->step[i].step_s;
     const double op_by_op_s = ech_bench_median(by_op, m->n);
     const double whole_s = ech_bench_median(m->whole_s, m->n);
+    if (m->o->saves)
+        ECH_TRY(save_in_step(m));
     if (m->o->json)
         return print_json(m, whole_s, op_by_op_s);
     print_words(m, whole_s, op_by_op_s);

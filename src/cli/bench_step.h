@@ -9,6 +9,7 @@
 typedef struct ech_bench_step_options {
     const ech_config *cfg; /**< resolved and validated */
     const char *cluster;   /**< file of a calibration; NULL: nothing is predicted */
+    bool saves;            /**< put what kernels take in a step into that file */
     int64_t steps;         /**< measured, after two to warm up */
     bool json;
 } ech_bench_step_options;

@@ -1,6 +1,7 @@
 /* echelon check: compiles every rank's program, proves it and prints what it will take. */
 #include "base/clock.h"
 #include "cli/check_program.h"
+#include "cli/auto_layout.h"
 #include "cli/command.h"
 #include "cli/cures.h"
 #include "cli/proof_table.h"
@@ -8,7 +9,7 @@
 #include "program/program_file.h"
 #include "report/train_events.h"
 #include "train/loop.h"
-#include "train/predict.h"
+#include "price/predict.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,7 @@ static ech_status parse(int argc, char **argv, check_options *o)
 
 /* Programs of a configuration, compiled and proved. */
 typedef struct compiled {
+    const char *chosen; /* how layout: auto was decided, borrowed; NULL: it is not */
     ech_canon canon;
     ech_run train, eval; /* eval: of no classes without evaluation */
     ech_prove_report train_proof, eval_proof;
@@ -219,8 +221,11 @@ static ech_status print_json(const check_options *o, const ech_config *cfg, cons
     ech_prediction *by_rank = NULL;
     ech_legal_report legal;
     int fullest;
-    ech_event_start e = {
-        .legal = &legal, .ranks = layout_of(c)->world, .layout = layout_of(c), .predicted = &p};
+    ech_event_start e = {.layout_auto = c->chosen,
+                         .legal = &legal,
+                         .ranks = layout_of(c)->world,
+                         .layout = layout_of(c),
+                         .predicted = &p};
     ech_run_setup_costs(cfg, NULL, &legal);
     ECH_TRY(ech_predict_fullest(&c->train, &c->eval, &fullest, &p));
     add_seconds(c, &p);
@@ -282,6 +287,8 @@ static ech_status print_words(const ech_config *cfg, const compiled *c)
     const run_counts n = count_run(&c->train);
     ECH_TRY(ech_predict_fullest(&c->train, &c->eval, &fullest, &p));
     add_seconds(c, &p);
+    if (c->chosen)
+        (void)printf("%s\n", c->chosen);
     (void)printf(
         "%d rank%s, %d class%s; %lld items, %lld ops a step; compiled in %.3f s, proved in "
         "%.3f s\n",
@@ -325,9 +332,9 @@ static ech_status save_programs(const ech_run *run, const char *path)
     return ECH_OK;
 }
 
-static ech_status check_loaded(const check_options *o, const ech_config *cfg)
+static ech_status check_loaded(const check_options *o, const ech_config *cfg, const char *chosen)
 {
-    compiled c = {0};
+    compiled c = {.chosen = chosen};
     ech_status st = compile_all(cfg, &c);
     if (st >= 0)
         st = price(o, cfg, &c);
@@ -347,11 +354,14 @@ static ech_status check_config(const check_options *o, const ech_hostfile *hosts
     const ech_config_source source = {
         .path = o->config, .sets = o->sets.item, .n_sets = o->sets.n, .ranks = ranks};
     ECH_TRY(ech_config_load(&source, &cfg));
-    ech_status st = ECH_OK;
-    if (hosts->n)
+    ech_text chosen = {0};
+    ech_status st =
+        ech_cli_auto_layout(&cfg, &(ech_cli_auto){.ranks = ranks, .cluster = o->cluster}, &chosen);
+    if (st >= 0 && hosts->n)
         st = ech_run_check_nodes(&cfg, hosts->host, hosts->n, ranks, o->oversubscribe);
     if (st >= 0)
-        st = check_loaded(o, &cfg);
+        st = check_loaded(o, &cfg, chosen.bytes ? ech_text_get(&chosen) : NULL);
+    ech_text_fini(&chosen);
     ech_config_fini(&cfg);
     return st;
 }

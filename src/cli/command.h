@@ -30,6 +30,8 @@ const ech_command *ech_command_find(const char *name);
 extern const ech_command ech_command_train;
 extern const ech_command ech_command_check;
 extern const ech_command ech_command_sim;
+extern const ech_command ech_command_fit;
+extern const ech_command ech_command_plan;
 extern const ech_command ech_command_generate;
 extern const ech_command ech_command_data;
 extern const ech_command ech_command_model;
@@ -38,6 +40,7 @@ extern const ech_command ech_command_status;
 extern const ech_command ech_command_help;
 extern const ech_command ech_command_doctor;
 extern const ech_command ech_command_bench;
+extern const ech_command ech_command_validate;
 
 /** What an option takes and where its value goes. */
 typedef enum ech_opt_kind {

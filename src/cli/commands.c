@@ -6,18 +6,16 @@
 #define NOT_BUILT "This command is in the specification and not built yet: it ends with exit 2.\n"
 
 static const ech_command unbuilt[] = {
-    {"plan", "searches layouts", NOT_BUILT, NULL},
-    {"fit", "does one layout fit, and what to change if not", NOT_BUILT, NULL},
-    {"validate", "the cost and memory model against published measurements", NOT_BUILT, NULL},
     {"eval", "loss and perplexity on a held-out token file", NOT_BUILT, NULL},
     {"report", "HTML report of a run", NOT_BUILT, NULL},
     {"top", "live view of a running job", NOT_BUILT, NULL},
 };
 
 static const ech_command *const built[] = {
-    &ech_command_train,  &ech_command_check, &ech_command_generate, &ech_command_data,
-    &ech_command_model,  &ech_command_ckpt,  &ech_command_status,   &ech_command_help,
-    &ech_command_doctor, &ech_command_bench, &ech_command_sim,
+    &ech_command_train,    &ech_command_check, &ech_command_generate, &ech_command_data,
+    &ech_command_model,    &ech_command_ckpt,  &ech_command_status,   &ech_command_help,
+    &ech_command_doctor,   &ech_command_bench, &ech_command_sim,      &ech_command_fit,
+    &ech_command_validate, &ech_command_plan,
 };
 
 enum { N_BUILT = sizeof built / sizeof built[0], N_UNBUILT = sizeof unbuilt / sizeof unbuilt[0] };

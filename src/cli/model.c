@@ -15,11 +15,13 @@ typedef struct request {
 static ech_status show(const request *rq, ech_text *out)
 {
     ech_model m;
-    ECH_CHECK(rq->words.n == 2, ECH_E_USAGE,
-              "'model show' wants one NAME, config.json or folder, got %zu (echelon model list "
-              "names the known ones)",
-              rq->words.n - 1);
+    ECH_CHECK(
+        rq->words.n == 2, ECH_E_USAGE,
+        "'model show' wants one NAME, config.json, folder or shape, got %zu (echelon model list "
+        "names the known ones)",
+        rq->words.n - 1);
     ECH_TRY(ech_model_load(rq->words.item[1], &m));
+    ech_model_take_seq(&m, rq->seq);
     return rq->is_json ? ech_model_show_json(&m, rq->seq, out) : ech_model_show(&m, rq->seq, out);
 }
 
@@ -84,12 +86,15 @@ static int cmd_model(int argc, char **argv)
 const ech_command ech_command_model = {
     "model",
     "shapes, exact parameter counts, memory of the state, FLOPs per token",
-    "Usage: echelon model show NAME | config.json | FOLDER [--seq N] [--json]\n"
+    "Usage: echelon model show NAME | config.json | FOLDER | SHAPE [--seq N] [--json]\n"
     "       echelon model list [--json]\n"
     "\n"
     "show prints every tensor's shape, exact parameter counts (all, and those active for a "
     "token),\n"
     "the memory of the training state and FLOPs per token.  list names the known models.\n"
+    "A SHAPE is words such as\n"
+    "  layers=24,hidden=2304,heads=24,kv_heads=24,ffn=9216,vocab=51200,arch=gpt\n"
+    "(or arch=llama; experts=8,topk=2,expert_ffn=...; preset=NAME with what differs).\n"
     "\n"
     "  --seq N   tokens of a sequence, for FLOPs; default: the model's context\n"
     "  --json    one JSON document\n",

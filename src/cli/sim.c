@@ -1,15 +1,18 @@
-/* echelon sim: what a step of a configuration takes, by simulation of the programs that train runs. */
+/* echelon sim: what a step of a configuration takes, by simulation of the programs that train runs;
+ * of a model on a cluster of the catalogue: sim_cluster.c. */
 #include "base/clock.h"
 #include "base/locale.h"
+#include "cli/auto_layout.h"
 #include "cli/command.h"
 #include "cli/cures.h"
+#include "cli/sim_cluster.h"
 #include "price/simulate.h"
 #include "price/unit.h"
 #include "program/compile.h"
 #include "report/trace.h"
 #include "report/train_events.h"
 #include "train/loop.h"
-#include "train/predict.h"
+#include "price/predict.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -294,11 +297,18 @@ static ech_status simulate_config(const sim_options *o)
         .path = o->config, .sets = o->sets.item, .n_sets = o->sets.n, .ranks = (int)o->ranks};
     ECH_TRY(ech_config_load(&source, &cfg));
     sim_answer a = {.cfg = &cfg, .run = &run};
-    ech_status st = compile(&cfg, &canon, &run, &a.real);
+    ech_text chosen = {0};
+    ech_status st = ech_cli_auto_layout(
+        &cfg, &(ech_cli_auto){.ranks = (int)o->ranks, .cluster = o->cluster}, &chosen);
+    if (st >= 0 && chosen.bytes && !o->json)
+        (void)puts(ech_text_get(&chosen));
+    if (st >= 0)
+        st = compile(&cfg, &canon, &run, &a.real);
     if (st >= 0)
         st = price(o, &a);
     ech_run_fini(&run);
     ech_canon_fini(&canon);
+    ech_text_fini(&chosen);
     ech_config_fini(&cfg);
     return st;
 }
@@ -306,6 +316,8 @@ static ech_status simulate_config(const sim_options *o)
 static int cmd_sim(int argc, char **argv)
 {
     sim_options o;
+    if (ech_sim_is_cluster(argc, argv))
+        return ech_sim_cluster(argc, argv);
     ech_status st = parse(argc, argv, &o);
     if (st >= 0)
         st = simulate_config(&o);
@@ -317,8 +329,10 @@ const ech_command ech_command_sim = {
     "sim",
     "prices a layout in detail: time line, bubble, exposed communication",
     "Usage: echelon sim CONFIG (--cluster FILE | --unit F,B,W) [OPTIONS]\n"
+    "       echelon sim --model M --cluster C --gpus N [LAYOUT] [OPTIONS]\n"
     "\n"
-    "Simulates a step of the programs that train would run, without starting a rank: kernels in\n"
+    "First form: simulates a step of the programs that train would run, without starting a rank: "
+    "kernels in\n"
     "order, messages beside them.  Prints where the step's time goes: compute, optimizer, bubble\n"
     "(what the schedule costs where messages are free) and communication that is not hidden, by\n"
     "group; and the critical path.\n"
@@ -333,6 +347,20 @@ const ech_command ech_command_sim = {
     "  --peak-flops X   of a rank, FLOP/s: tells MFU and HFU\n"
     "  --trace FILE     the time line: FILE.json for Perfetto, FILE.svg a picture\n"
     "  --set KEY=VALUE  overrides a key; may be repeated\n"
-    "  --json           one JSON document\n",
+    "  --json           one JSON document\n"
+    "\n"
+    "Second form: a step of a known model on a known cluster, by closed forms, and its pipeline "
+    "by\n"
+    "the schedule's table; memory, MFU with its convention and peak, what the network has to do,\n"
+    "goodput with failures.  Memory is told, not asked: 'echelon fit' refuses.\n"
+    "The job, the layout and what is done beside steps are given by the options of fit: 'echelon\n"
+    "help fit'.\n"
+    "\n"
+    "  --network N        flat (one ring through all levels) or hierarchical collectives\n"
+    "  --measured S       seconds that a step took: its MFU, and the link that would explain it\n"
+    "  --ops              every op with its efficiency and what bounds it\n"
+    "  --trace FILE       the time line of the stages: FILE.json for Perfetto, FILE.svg a picture\n"
+    "  --explain          every formula with these numbers\n"
+    "  --json             one JSON document\n",
     cmd_sim,
 };

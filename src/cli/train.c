@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "cli/auto_layout.h"
 #include "cli/command.h"
 #include "cli/cures.h"
 #include "cli/launch.h"
@@ -14,7 +15,7 @@
 #include "report/train_events.h"
 #include "train/checkpoint.h"
 #include "train/loop.h"
-#include "train/predict.h"
+#include "price/predict.h"
 #include "train/weights.h"
 
 #include <math.h>
@@ -294,11 +295,17 @@ typedef struct process {
     const char *weights; /* what the run starts from, borrowed; NULL: the seed */
     uint64_t weights_hash;
     ech_legal_report costs;
+    ech_text chosen;        /* owned: how layout: auto was decided; empty: it is not */
     double step_s;          /* predicted, with a calibration */
     ech_timeline predicted; /* owned: the step that a trace shows, simulated */
     int argc;
     char **argv;
 } process;
+
+static const char *layout_auto(const process *p)
+{
+    return p->chosen.bytes ? ech_text_get(&p->chosen) : NULL;
+}
 
 static int64_t last_step(const process *p)
 {
@@ -316,6 +323,7 @@ static ech_status open_outputs(process *p)
 {
     char path[4096];
     const ech_run_facts facts = {&p->cfg,
+                                 layout_auto(p),
                                  p->argc,
                                  (const char *const *)p->argv,
                                  p->setup.world,
@@ -431,8 +439,11 @@ static ech_status run_loop(process *p, ech_loop_end *end)
 {
     ECH_TRY(prepare(p));
     ech_run_setup_costs(&p->cfg, &p->setup, &p->costs);
-    if (p->setup.transport[0]->rank == 0)
+    if (p->setup.transport[0]->rank == 0) {
+        if (p->chosen.bytes)
+            (void)fprintf(stderr, "echelon: %s\n", layout_auto(p));
         ech_run_say_costs(&p->costs);
+    }
     const ech_loop_config lc = {
         .cfg = &p->cfg,
         .session = p->session,
@@ -441,6 +452,7 @@ static ech_status run_loop(process *p, ech_loop_end *end)
         .steps = last_step(p),
         .dump_grads = p->o->dump_grads,
         .stop = &stop_requested,
+        .layout_auto = layout_auto(p),
         .legal = &p->costs,
         .transport = p->setup.transport_name,
         .kernels = p->setup.kernels_name,
@@ -598,10 +610,16 @@ static ech_status run(int argc, char **argv, const train_options *o, int *code)
     if (st >= 0)
         st = ech_config_load(&source, &p.cfg);
     if (st >= 0) {
-        st = check_trace_step(&p);
+        /* A rank asks for itself; who starts them asks what a rank of the first host will. */
+        const int here = is_rank ? place.local_size : hosts.n ? hosts.host[0].n : 0;
+        st = ech_cli_auto_layout(&p.cfg, &(ech_cli_auto){ranks, here, o->cluster, o->resume},
+                                 &p.chosen);
+        if (st >= 0)
+            st = check_trace_step(&p);
         if (st >= 0)
             st = run_as(&p, &place, ranks, &hosts, code);
         ech_config_fini(&p.cfg);
+        ech_text_fini(&p.chosen);
     }
     ech_hostfile_fini(&hosts);
     return st;
@@ -625,7 +643,12 @@ const ech_command ech_command_train = {
     "trains a model from a configuration",
     "Usage: echelon train CONFIG [OPTIONS]\n"
     "\n"
-    "Trains as CONFIG says ('echelon help config' lists every key).\n"
+    "Trains as CONFIG says ('echelon help config' lists every key).  With layout: auto it first\n"
+    "finds the fastest layout of so many ranks that fits memory.device, among those that the "
+    "engine\n"
+    "executes, and says which and why; keys of layout that are given, and batch.micro, stay.  A "
+    "run\n"
+    "that goes on from a checkpoint with as many ranks keeps the layout in its run record.\n"
     "\n"
     "  --ranks N          starts N local ranks through mpirun; under mpirun or srun: joins them\n"
     "  --hostfile FILE    hosts for the ranks, lines 'HOST slots=N' as Open MPI's; fills them in\n"
@@ -637,7 +660,8 @@ const ech_command ech_command_train = {
     "                     checkpoint.dir, if there is one; no: starts anew; or the path of a\n"
     "                     checkpoint, or of a folder with some\n"
     "  --cluster FILE     predicts the seconds of a step (start event) for the machine that\n"
-    "                     'echelon bench --save FILE' has measured\n"
+    "                     'echelon bench --save FILE' has measured; layout: auto then goes by "
+    "them\n"
     "  --transport NAME   self, mpi, or inproc: virtual ranks in one process\n"
     "  --kernels NAME     auto, cpu or ref\n"
     "  --dump-grads FILE  gradients of the last step, safetensors with HF names\n"

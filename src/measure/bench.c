@@ -279,4 +279,7 @@ void bench_set_head(const ech_bench *b, ech_calibration *c)
     c->ranks = b->config.transport->size;
     c->threads = b->config.threads;
     c->real = b->config.real;
+    c->memory_bytes = m.limit_bytes > 0 && m.limit_bytes < m.memory_bytes ? (double)m.limit_bytes
+                      : m.memory_bytes > 0                                ? (double)m.memory_bytes
+                                                                          : NAN;
 }

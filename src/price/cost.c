@@ -159,7 +159,7 @@ void ech_calibration_init(ech_calibration *out)
 {
     memset(out, 0, sizeof *out);
     out->real = ECH_F32;
-    out->op_s = out->comm_busy = NAN;
+    out->op_s = out->comm_busy = out->memory_bytes = out->in_step = NAN;
 }
 
 static const ech_grid *grid_of(const ech_calibration *c, ech_op_kind kind)
@@ -173,7 +173,8 @@ static double kernel_s(void *user, const ech_program *p, const ech_item *item, c
     double at[ECH_GRID_AXES];
     (void)p, (void)item;
     const double pieces = ech_op_coordinates(op, 1, at);
-    return pieces * ech_grid_seconds(grid_of(c, op->kind), at) + c->op_s;
+    const double alone_s = pieces * ech_grid_seconds(grid_of(c, op->kind), at) + c->op_s;
+    return isfinite(c->in_step) ? alone_s * c->in_step : alone_s;
 }
 
 static double comm_s(void *user, const ech_layout *l, const ech_op *op, int rank)

@@ -52,6 +52,10 @@ typedef struct ech_calibration {
     double
         comm_busy; /**< share of a message's time that occupies the processors of its ranks, 0..1:
                            that much cannot hide under kernels; NaN: not measured */
+    double memory_bytes; /**< of the machine, as much as may be taken; NaN: not said */
+    double
+        in_step; /**< kernels of a whole step take so many times what they take in turn by themselves
+                       (clocks sink, caches are others'); NaN: not measured, once */
     ech_grid cost[ECH_N_OPS];
 } ech_calibration;
 

@@ -138,9 +138,9 @@ static void read_cost(const ech_key_reader *r, ech_calibration *c)
 
 static void read_all(const ech_key_reader *r, ech_calibration *c)
 {
-    static const char *const known[] = {"echelon", "date",      "host",      "cpu",
-                                        "kernels", "transport", "ranks",     "threads",
-                                        "dtype",   "op_s",      "comm_busy", "cost"};
+    static const char *const known[] = {"echelon",   "date",         "host",    "cpu",   "kernels",
+                                        "transport", "ranks",        "threads", "dtype", "op_s",
+                                        "comm_busy", "memory_bytes", "in_step", "cost"};
     char name[400];
     const ech_node *cost = NULL;
     ech_key_check_known(r, known, sizeof known / sizeof known[0]);
@@ -155,6 +155,8 @@ static void read_all(const ech_key_reader *r, ech_calibration *c)
     read_dtype(r, &c->real);
     (void)ech_key_real(r, ECH_KEYS("op_s"), 0.0, 1.0, &c->op_s);
     (void)ech_key_real(r, ECH_KEYS("comm_busy"), 0.0, 1.0, &c->comm_busy);
+    (void)ech_key_real(r, ECH_KEYS("memory_bytes"), 1.0, 1e18, &c->memory_bytes);
+    (void)ech_key_real(r, ECH_KEYS("in_step"), 0.1, 10.0, &c->in_step);
     const ech_key_got got = ech_key_tree(r, "cost", ECH_NODE_MAP, &cost);
     if (got == ECH_KEY_ABSENT)
         ech_key_complain(r, NULL, "cost: missing, wanted a map of op kinds");
@@ -170,6 +172,11 @@ static ech_status from_node(const ech_node *root, const char *name, ech_calibrat
     ech_calibration c;
     ech_calibration_init(&c);
     const ech_key_reader r = {root, name, &findings};
+    ECH_CHECK(
+        !ech_node_find(root, "base"), ECH_E_CONFIG,
+        "%s: this is the file of a cluster, which plan, fit and sim of a --model take; wanted "
+        "the calibration of a machine, as 'echelon bench --save' writes it",
+        name);
     if (root->kind == ECH_NODE_MAP)
         read_all(&r, &c);
     else
@@ -261,6 +268,9 @@ void ech_calibration_write(const ech_calibration *c, ech_text *out)
                  ech_dtype_name(c->real));
     write_number(out, "op_s", c->op_s);
     write_number(out, "comm_busy", c->comm_busy);
+    write_number(out, "memory_bytes", c->memory_bytes);
+    if (isfinite(c->in_step))
+        write_number(out, "in_step", c->in_step);
     ech_text_add(out, has_costs(c) ? "cost:\n" : "cost: {}\n");
     for (int k = 0; k < ECH_N_OPS; k++)
         if (c->cost[k].n_axes)

@@ -311,7 +311,9 @@ ech_status compile_program(const compile_class *k, ech_mode mode)
                                        : compile_step(c, mode == ECH_MODE_TRAIN);
     if (st >= 0)
         st = lengthen(c, k);
-    if (st >= 0)
+    if (st >= 0 && k->spec->purpose == ECH_COMPILE_TO_SKETCH)
+        ech_program_find_lives(c->p);
+    else if (st >= 0)
         st = ech_program_place(c->p, c->spec.cap_bytes);
     release(c);
     free(c);

@@ -2,7 +2,8 @@
  *  From model, layout and policy to step programs: training, evaluation, generation.
  *
  *  Programs of one run (training and evaluation) share their state slots.  Every program returned
- *  has been placed and proved (program/prove.h).  Pure; every call is local. */
+ *  has been placed and proved (program/prove.h), unless it is only to be priced (purpose).  Pure;
+ *  every call is local. */
 #ifndef ECH_PROGRAM_COMPILE_H
 #define ECH_PROGRAM_COMPILE_H
 
@@ -10,6 +11,14 @@
 #include "program/blocks.h"   /* ech_block_spec */
 #include "program/prove.h"    /* ech_prove_report */
 #include "program/schedule.h" /* ech_schedule */
+
+/** What programs are for, and so how far they are made. */
+typedef enum ech_compile_purpose {
+    ECH_COMPILE_TO_RUN,   /**< placed and proved */
+    ECH_COMPILE_TO_PRICE, /**< placed: as large and as long as those that run */
+    ECH_COMPILE_TO_SKETCH /**< neither: what lives when is known, and what it takes; the arena is not,
+                               it is told as what its slots hold */
+} ech_compile_purpose;
 
 /** What to compile. */
 typedef struct ech_compile_spec {
@@ -29,7 +38,15 @@ typedef struct ech_compile_spec {
                                  size, whole units; sharded ones unit by unit */
     size_t cap_bytes[ECH_N_SPACES]; /**< 0: no cap */
     ech_prove_report *report;       /**< out, borrowed: of the proof, also where it fails; NULL */
+    ech_compile_purpose purpose;
 } ech_compile_spec;
+
+enum {
+    /** Micro-batches of a rank and step from which on `rolls` is asked for: proof and prediction then
+     *  take no longer with more of them.  Below, plain programs take less memory, since rings free
+     *  nothing early. */
+    ECH_COMPILE_ROLLED_FROM = 256
+};
 
 /** Indices of the state slots of a run; -1: this run has none.  Parameters, gradients and moments
  *  are slabs of one part each (layout/shard.h), unit after unit; where they are sharded over dp,
@@ -101,6 +118,16 @@ ECH_MUST_USE ech_status ech_run_chain(const ech_run *prev, const ech_run *next);
  *  @param out   set on success
  *  @return ECH_OK | ECH_E_ILLEGAL (tp does not divide the heads) */
 ECH_MUST_USE ech_status ech_compile_plan(const ech_compile_spec *spec, ech_shard_plan *out);
+
+/** The mesh of a run: degrees and order as given, filled up with what follows from the model and the
+ *  pipeline: ranks that hold the same key/value heads, and those that both hold a tied token table.
+ *  @param pipeline  borrowed: schedule, chunks and table
+ *  @param model     borrowed; tp divides its heads
+ *  @param degrees   kv_share and tied are not looked at
+ *  @param out       set on success
+ *  @return ECH_OK | ECH_E_CONFIG | ECH_E_ILLEGAL as ech_layout_make */
+ECH_MUST_USE ech_status ech_compile_layout(const ech_compile_spec *pipeline, const ech_model *model,
+                                           ech_layout_spec degrees, ech_layout *out);
 
 /** What is sharded over dp under the spec's policy; nothing with one rank there. */
 ech_state_form ech_compile_form(const ech_compile_spec *spec);

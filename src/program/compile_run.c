@@ -123,6 +123,29 @@ ech_status ech_compile_plan(const ech_compile_spec *spec, ech_shard_plan *out)
     return plan_rank(spec, NULL, 0, out);
 }
 
+/* The pipeline rank that holds the first or the last stage. */
+static int rank_of_end(const ech_compile_spec *spec, int pp, bool is_last)
+{
+    if (spec->schedule == ECH_SCHEDULE_FILE)
+        return spec->table && spec->table->ranks
+                   ? spec->table->rank_of[is_last ? spec->table->stages - 1 : 0]
+                   : 0;
+    const int stages = pp * ech_schedule_chunks(spec->schedule, spec->chunks);
+    return ech_schedule_place(spec->schedule, pp, is_last ? stages - 1 : 0);
+}
+
+ech_status ech_compile_layout(const ech_compile_spec *pipeline, const ech_model *model,
+                              ech_layout_spec degrees, ech_layout *out)
+{
+    degrees.kv_share = ech_shard_heads(model->heads, model->kv_heads, degrees.tp).copies;
+    degrees.tied[0] = degrees.tied[1] = 0;
+    if (model->tie_embeddings) {
+        degrees.tied[0] = rank_of_end(pipeline, degrees.pp, false);
+        degrees.tied[1] = rank_of_end(pipeline, degrees.pp, true);
+    }
+    return ech_layout_make(&degrees, out);
+}
+
 /* --- runs --- */
 
 void ech_run_fini(ech_run *run)
@@ -340,6 +363,8 @@ static ech_status prove(const ech_compile_spec *spec, const ech_run *r)
 
 static ech_status prove_timed(const ech_compile_spec *spec, ech_run *r)
 {
+    if (spec->purpose != ECH_COMPILE_TO_RUN)
+        return ECH_OK;
     const double t0 = ech_clock_s();
     const ech_status st = prove(spec, r);
     r->prove_s += ech_clock_s() - t0;

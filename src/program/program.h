@@ -227,12 +227,19 @@ const char *ech_segment_name(ech_segment s);
  *  @return ECH_OK | ECH_E_PROOF with both borders, or the slot */
 ECH_MUST_USE ech_status ech_program_chain(const ech_program *prev, const ech_program *next);
 
+/** Find what lives when, and give state its places, without packing what is transient: enough for
+ *  ech_program_memory, not to run. */
+void ech_program_find_lives(ech_program *p);
+
 /** Predicted memory of one space: bytes asked for by slots, by class. */
 typedef struct ech_memory {
     size_t at_peak[ECH_N_CLASSES]; /**< by class at the instant of the peak */
     size_t own_max[ECH_N_CLASSES]; /**< each class's own maximum */
     size_t total;                  /**< sum of at_peak */
     size_t arena; /**< state + transient arena, padding and packing loss included */
+    size_t state; /**< what lives from step to step */
+    size_t
+        peak_of[ECH_N_SEGMENTS]; /**< total at the fullest moment of each segment; 0: it has none */
     int peak_item;
 } ech_memory;
 

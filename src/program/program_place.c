@@ -77,8 +77,8 @@ static ech_status list_changes(const ech_program *p, ech_space space,
     return ECH_OK;
 }
 
-/* Take over the live bytes at an item where they are more than ever before. */
-static void note_live(ech_memory *m, const size_t live[ECH_N_CLASSES], int item)
+/* Take over the live bytes at an item where they are more than ever before; returns their sum. */
+static size_t note_live(ech_memory *m, const size_t live[ECH_N_CLASSES], int item)
 {
     size_t total = 0;
     for (int c = 0; c < ECH_N_CLASSES; c++) {
@@ -86,11 +86,12 @@ static void note_live(ech_memory *m, const size_t live[ECH_N_CLASSES], int item)
         if (live[c] > m->own_max[c])
             m->own_max[c] = live[c];
     }
-    if (total <= m->total)
-        return;
-    m->total = total;
-    m->peak_item = item;
-    memcpy(m->at_peak, live, sizeof m->at_peak);
+    if (total > m->total) {
+        m->total = total;
+        m->peak_item = item;
+        memcpy(m->at_peak, live, sizeof m->at_peak);
+    }
+    return total;
 }
 
 ech_status ech_program_memory(const ech_program *p, ech_space space, ech_memory *out)
@@ -102,13 +103,16 @@ ech_status ech_program_memory(const ech_program *p, ech_space space, ech_memory 
     for (int s = 0; s < p->n_state; s++)
         if (p->slot[s].space == space)
             live[p->slot[s].klass] += p->slot[s].bytes;
-    note_live(&m, live, -1);
+    m.state = note_live(&m, live, -1);
     for (int i = 0; i < p->n_items; i++) {
         for (int c = 0; c < ECH_N_CLASSES; c++)
             live[c] = (size_t)((int64_t)live[c] + change[i][c]);
-        note_live(&m, live, i);
+        const size_t total = note_live(&m, live, i);
+        size_t *peak = &m.peak_of[p->item[i].segment];
+        *peak = total > *peak ? total : *peak;
     }
     free(change);
+    m.arena = m.arena > m.total ? m.arena : m.total; /* a sketch has no arena yet */
     *out = m;
     return ECH_OK;
 }
@@ -148,6 +152,14 @@ ech_status ech_program_place(ech_program *p, const size_t cap_bytes[ECH_N_SPACES
             return refuse_size(p, (ech_space)s, cap_bytes[s]);
     }
     return ECH_OK;
+}
+
+void ech_program_find_lives(ech_program *p)
+{
+    memset(p->state_bytes, 0, sizeof p->state_bytes);
+    memset(p->transient_bytes, 0, sizeof p->transient_bytes);
+    find_lifetimes(p);
+    place_state(p);
 }
 
 void ech_program_settle(ech_program *p)

@@ -164,9 +164,11 @@ const char *ech_schedule_where(const ech_schedule *s, int i, char *buf, size_t n
 
 /** What cells cost, in any unit. */
 typedef struct ech_schedule_costs {
-    double of[ECH_N_WORK_KINDS]; /**< of a whole stage's work; the same for every stage */
-    const double *stage;         /**< [stages] borrowed: factor for each stage; NULL: 1 */
-    double hop;                  /**< from the end of a cell to where another rank may use it */
+    double of[ECH_N_WORK_KINDS];          /**< of a whole stage's work; the same for every stage */
+    const double *stage;                  /**< [stages] borrowed: factor for each stage; NULL: 1 */
+    const double *each[ECH_N_WORK_KINDS]; /**< [stages] borrowed: of a kind's work of each stage, in
+                                               place of both; NULL: those */
+    double hop; /**< from the end of a cell to where another rank may use it */
 } ech_schedule_costs;
 
 /** When each cell begins and ends if every rank goes through its list as early as it can.

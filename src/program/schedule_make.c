@@ -1,19 +1,19 @@
 /* Generators.  Each writes the list of one rank after another; only the V form of few micro-batches
  * is found by letting all ranks run at once. */
 #include "program/schedule_private.h"
+#include "program/schedule_v.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A list that is being written; done: of each chunk's F, B or I, and W, how many. */
+/* A list that is being written. */
 typedef struct rank_list {
     ech_schedule *s;
     ech_schedule_kind kind;
     int rank;
     int n;     /* cells of the rank */
     int limit; /* micro-batches from here on are left out */
-    int done[2][ECH_N_STEPS];
 } rank_list;
 
 static void put(rank_list *l, ech_work_kind kind, int stage, int micro)
@@ -22,14 +22,6 @@ static void put(rank_list *l, ech_work_kind kind, int stage, int micro)
         return;
     l->s->work[l->s->first[l->rank] + l->n] = (ech_work){kind, stage, micro, l->n + 1};
     l->n++;
-}
-
-/* The next of its kind in a chunk (0 or 1) of the rank. */
-static void next(rank_list *l, ech_work_kind kind, int chunk)
-{
-    const int p = l->s->ranks;
-    const int stage = chunk == 0 ? l->rank : 2 * p - 1 - l->rank;
-    put(l, kind, stage, l->done[chunk][ech_work_step(kind)]++);
 }
 
 static void make_gpipe(rank_list *l)
@@ -90,120 +82,43 @@ static void make_zb_h1(rank_list *l)
         put(l, ECH_WORK_WEIGHT, l->rank, w++);
 }
 
-static void next_with_weight(rank_list *l, int chunk)
-{
-    next(l, ECH_WORK_INPUT, chunk);
-    next(l, ECH_WORK_WEIGHT, chunk);
-}
-
-/* ZB-V (Qi et al. 2023, section 6): a rank fills up with 2p chunks' activations while the first
- * micro-batches go down the V and back; then F I W of both chunks in turn keeps it full; at the end I
- * go first and W fill what would be idle.  Written for at least 2p - 1 micro-batches; with fewer
- * those that do not exist are left out. */
+/* ZB-V; micro-batches that do not exist are left out. */
 static void make_zb_v(rank_list *l)
 {
     const int p = l->s->ranks;
-    const int r = l->rank;
-    const int m = l->s->micros > 2 * p - 1 ? l->s->micros : 2 * p - 1;
-    for (int k = 0; k < 2 * (p - r) - 1; k++)
-        next(l, ECH_WORK_FORWARD, 0);
-    for (int k = 0; k < r; k++) {
-        next(l, ECH_WORK_FORWARD, 1);
-        next(l, ECH_WORK_FORWARD, 0);
-    }
-    for (int k = 0; k < p - r; k++) {
-        next(l, ECH_WORK_FORWARD, 1);
-        next_with_weight(l, 1);
-    }
-    for (int k = p; k < m; k++) { /* forwards of chunk 1 from here on */
-        if (l->done[0][ECH_STEP_FORWARD] < m)
-            next(l, ECH_WORK_FORWARD, 0);
-        next_with_weight(l, 0);
-        next(l, ECH_WORK_FORWARD, 1);
-        next_with_weight(l, 1);
-    }
-    for (int k = 0; k < r; k++) {
-        next(l, ECH_WORK_INPUT, 0);
-        next(l, ECH_WORK_INPUT, 1);
-    }
-    for (int k = 0; k < p - r; k++)
-        next_with_weight(l, 0);
-    for (int chunk = 1; chunk >= 0; chunk--)
-        while (l->done[chunk][ECH_STEP_WEIGHT] < m)
-            next(l, ECH_WORK_WEIGHT, chunk);
-}
-
-/* The V form where all micro-batches fit into memory at once (m <= p): all ranks step together, each
- * cell one unit; a rank takes the first of I', F', I, F, W that is ready (' : chunk 1). */
-typedef struct v_run {
-    ech_schedule *s;
-    int *done; /* [stages, ECH_N_STEPS] */
-} v_run;
-
-static bool v_ready(const v_run *v, ech_work_kind kind, int stage)
-{
-    const int *own = &v->done[(ptrdiff_t)stage * ECH_N_STEPS];
-    const int *before = own - ECH_N_STEPS;
-    const int *after = own + ECH_N_STEPS;
-    switch (kind) {
-    case ECH_WORK_FORWARD:
-        return own[ECH_STEP_FORWARD] < (stage == 0 ? v->s->micros : before[ECH_STEP_FORWARD]);
-    case ECH_WORK_WEIGHT:
-        return own[ECH_STEP_WEIGHT] < own[ECH_STEP_BACKWARD];
-    default:
-        return own[ECH_STEP_BACKWARD] <
-               (stage == v->s->stages - 1 ? own[ECH_STEP_FORWARD] : after[ECH_STEP_BACKWARD]);
-    }
-}
-
-/* What a rank does next; false: nothing is ready. */
-static bool v_choose(const v_run *v, int rank, ech_work *out)
-{
-    static const struct {
-        ech_work_kind kind;
-        int chunk;
-    } order[] = {{ECH_WORK_INPUT, 1},   {ECH_WORK_FORWARD, 1}, {ECH_WORK_INPUT, 0},
-                 {ECH_WORK_FORWARD, 0}, {ECH_WORK_WEIGHT, 0},  {ECH_WORK_WEIGHT, 1}};
-    for (size_t k = 0; k < sizeof order / sizeof order[0]; k++) {
-        const int stage = order[k].chunk == 0 ? rank : v->s->stages - 1 - rank;
-        if (!v_ready(v, order[k].kind, stage))
-            continue;
-        const int *done = &v->done[(ptrdiff_t)stage * ECH_N_STEPS];
-        *out = (ech_work){order[k].kind, stage, done[ech_work_step(order[k].kind)], 0};
-        return true;
-    }
-    return false;
+    ech_v_cursor at = ech_v_begin(p, l->rank, l->limit);
+    ech_v_cell cell;
+    while (ech_v_next(&at, &cell))
+        put(l, ech_v_kind(cell.slot), ech_v_stage(p, l->rank, cell.slot), cell.micro);
 }
 
 static ech_status make_zb_v_few(ech_schedule *s)
 {
-    const int total = s->stages * s->micros * ECH_N_STEPS;
-    const int cells = total / s->ranks; /* of each rank */
-    v_run v = {.s = s};
-    int *filled = NULL; /* [ranks] */
+    const int cells = s->micros * ECH_N_V_SLOTS; /* of each rank */
+    const int p = s->ranks;
+    ech_v_few v = {.ranks = p, .micros = s->micros};
+    ech_v_cell *cell = NULL; /* [ranks] */
+    int *filled = NULL;      /* [ranks] */
     ech_status st;
-    ECH_TRY_GOTO(st, ech_calloc((size_t)s->stages * ECH_N_STEPS, sizeof *v.done, &v.done), done);
-    ECH_TRY_GOTO(st, ech_calloc((size_t)s->ranks, sizeof *filled, &filled), done);
-    for (int left = total; left > 0;) {
-        const int before = left;
-        for (int r = 0; r < s->ranks; r++) { /* all see what had ended when the step began */
-            ech_work *w = &s->work[s->first[r] + filled[r]];
-            if (filled[r] < cells && v_choose(&v, r, w))
-                w->column = filled[r] + 1;
-        }
-        for (int r = 0; r < s->ranks; r++) {
-            const ech_work *w = &s->work[s->first[r] + filled[r]];
-            if (filled[r] == cells || w->column == 0)
+    ECH_TRY_GOTO(st, ech_calloc((size_t)p * ECH_N_V_SLOTS, sizeof *v.done, &v.done), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)p, sizeof *filled, &filled), done);
+    ECH_TRY_GOTO(st, ech_calloc((size_t)p, sizeof *cell, &cell), done);
+    for (int left = cells * p; left > 0;) {
+        const int taken = ech_v_few_step(&v, cell);
+        ECH_ASSERT(taken > 0); /* the oldest micro-batch can always go on */
+        left -= taken;
+        for (int r = 0; r < p; r++) {
+            if (cell[r].slot == ECH_N_V_SLOTS)
                 continue;
-            v.done[w->stage * ECH_N_STEPS + ech_work_step(w->kind)]++;
-            filled[r]++;
-            left--;
+            const int n = filled[r]++;
+            s->work[s->first[r] + n] = (ech_work){
+                ech_v_kind(cell[r].slot), ech_v_stage(p, r, cell[r].slot), cell[r].micro, n + 1};
         }
-        ECH_ASSERT(left < before); /* the oldest micro-batch can always go on */
     }
 done:
     free(v.done);
     free(filled);
+    free(cell);
     return st;
 }
 

@@ -50,6 +50,8 @@ int ech_schedule_needs(const ech_schedule *s, const int *at, int i, int need[2])
 
 static double cost_of(const ech_schedule_costs *costs, const ech_work *w)
 {
+    if (costs->each[w->kind])
+        return costs->each[w->kind][w->stage];
     return costs->of[w->kind] * (costs->stage ? costs->stage[w->stage] : 1.0);
 }
 

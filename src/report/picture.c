@@ -175,20 +175,6 @@ static ech_status draw_rank(drawing *d, int index, int rank)
     return ECH_OK;
 }
 
-/* Of many ranks those that stand first on every axis but pp. */
-static bool is_drawn(const ech_timeline *l, int rank)
-{
-    int64_t coord[ECH_N_AXES];
-    const ech_layout *layout = &ech_timeline_program(l, rank)->layout;
-    if (l->world <= ECH_PICTURE_ROWS)
-        return true;
-    ech_layout_coords(layout, rank, coord);
-    for (int i = 0; i < ECH_MESH_AXES; i++)
-        if (layout->order[i] != ECH_AXIS_PP && coord[layout->order[i]])
-            return false;
-    return coord[ECH_AXIS_PP] < ECH_PICTURE_ROWS;
-}
-
 /* Share of all ranks' time that is spent at waits. */
 static double wait_share(const ech_timeline *l)
 {
@@ -222,37 +208,21 @@ static ech_status draw_line(drawing *d, int index)
     const ech_timeline *l = d->line[index];
     int drawn = 0;
     for (int r = 0; r < l->world; r++)
-        drawn += is_drawn(l, r);
+        drawn += ech_picture_is_drawn(l, r);
     draw_head(d, index, drawn);
     for (int r = 0; r < l->world; r++)
-        if (is_drawn(l, r))
+        if (ech_picture_is_drawn(l, r))
             ECH_TRY(draw_rank(d, index, r));
     return ECH_OK;
 }
 
 /* --- around them --- */
 
-/* The smallest of 1, 2, 5 times a power of ten that leaves at most ten ticks; decimals: its own. */
-static double tick_step(double span, int *decimals)
-{
-    const double power = floor(log10(span / 10.0));
-    const double unit = pow(10.0, power);
-    double step = 10.0 * unit;
-    if (span <= 10.0 * unit)
-        step = unit;
-    else if (span <= 20.0 * unit)
-        step = 2.0 * unit;
-    else if (span <= 50.0 * unit)
-        step = 5.0 * unit;
-    *decimals = power < 0 ? (int)-power : 0;
-    return step;
-}
-
 static void draw_axis(drawing *d, int top)
 {
     const time_unit u = unit_of(d->span_s);
     int decimals;
-    const double step = tick_step(d->span_s * u.per_s, &decimals);
+    const double step = ech_picture_tick(d->span_s * u.per_s, &decimals);
     ech_text *t = &d->text;
     for (int k = 0; k * step <= d->span_s * u.per_s * (1.0 + 1e-9); k++) {
         ech_text_add(t, "<path class=\"tick\" d=\"M");

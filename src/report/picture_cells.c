@@ -1,4 +1,7 @@
 #include "report/picture_cells.h"
+#include "report/picture.h"
+
+#include <math.h>
 
 static ech_paint paint_of(ech_role role)
 {
@@ -81,4 +84,32 @@ ech_status ech_picture_cells(const ech_timeline *l, int rank, double least_s, ec
             ECH_TRY(add(out, &c));
     }
     return ECH_OK;
+}
+
+bool ech_picture_is_drawn(const ech_timeline *l, int rank)
+{
+    int64_t coord[ECH_N_AXES];
+    const ech_layout *layout = &ech_timeline_program(l, rank)->layout;
+    if (l->world <= ECH_PICTURE_ROWS)
+        return true;
+    ech_layout_coords(layout, rank, coord);
+    for (int i = 0; i < ECH_MESH_AXES; i++)
+        if (layout->order[i] != ECH_AXIS_PP && coord[layout->order[i]])
+            return false;
+    return coord[ECH_AXIS_PP] < ECH_PICTURE_ROWS;
+}
+
+double ech_picture_tick(double span, int *decimals)
+{
+    const double power = floor(log10(span / 10.0));
+    const double unit = pow(10.0, power);
+    double step = 10.0 * unit;
+    if (span <= 10.0 * unit)
+        step = unit;
+    else if (span <= 20.0 * unit)
+        step = 2.0 * unit;
+    else if (span <= 50.0 * unit)
+        step = 5.0 * unit;
+    *decimals = power < 0 ? (int)-power : 0;
+    return step;
 }

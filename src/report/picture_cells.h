@@ -47,4 +47,12 @@ typedef struct ech_cell_row {
 ECH_MUST_USE ech_status ech_picture_cells(const ech_timeline *l, int rank, double least_s,
                                           ech_cell_row *out);
 
+/** Is a rank drawn: of more than ECH_PICTURE_ROWS those that stand first on every axis but pp. */
+bool ech_picture_is_drawn(const ech_timeline *l, int rank);
+
+/** The distance of ticks: the smallest of 1, 2, 5 times a power of ten that leaves at most ten.
+ *  @param span      > 0
+ *  @param decimals  out: its own */
+double ech_picture_tick(double span, int *decimals);
+
 #endif

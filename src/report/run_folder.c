@@ -90,6 +90,8 @@ static void add_layout(ech_jout *j, const ech_run_facts *facts)
     ech_jout_int(j, "cp", l->cp);
     ech_jout_int(j, "pp", l->pp);
     ech_jout_int(j, "dp", l->dp);
+    if (facts->layout_auto)
+        ech_jout_string(j, "auto", facts->layout_auto);
     ech_jout_string(j, "transport", facts->transport);
     ech_jout_string(j, "kernels", facts->kernels);
     ech_jout_close(j);

@@ -16,6 +16,7 @@
 /** What a record holds besides the machine and the versions, which are found out. */
 typedef struct ech_run_facts {
     const ech_config *cfg;    /**< borrowed, resolved */
+    const char *layout_auto;  /**< how `layout: auto` was decided, borrowed; NULL: it is not */
     int argc;                 /**< the command line, argv[0] included */
     const char *const *argv;  /**< borrowed */
     int ranks;                /**< processes or virtual ranks */

@@ -101,6 +101,8 @@ void ech_jout_run(ech_jout *j, const ech_event_start *e)
 {
     ech_jout_int(j, "ranks", e->ranks);
     ech_jout_layout(j, "layout", e->layout);
+    if (e->layout_auto)
+        ech_jout_string(j, "layout_auto", e->layout_auto);
     costs(j, e->legal);
     ech_jout_int(j, "params", e->params);
     ech_jout_int(j, "params_active", e->params_active);

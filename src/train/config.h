@@ -12,6 +12,7 @@
 #include "base/text.h"        /* ech_findings, ech_text */
 #include "catalog/model.h"    /* ech_model */
 #include "data/token_type.h"  /* ech_token_type */
+#include "price/job.h"        /* ech_cp_kind */
 #include "program/schedule.h" /* ech_schedule */
 
 #include <stdint.h>
@@ -30,7 +31,6 @@ typedef enum ech_sp_inputs {
     ECH_SP_REGATHER, /**< gathered again for the weight gradient */
     ECH_SP_KEEP      /**< gathered once and stored */
 } ech_sp_inputs;
-typedef enum ech_cp_kind { ECH_CP_RING, ECH_CP_GATHER, ECH_CP_ULYSSES, ECH_CP_USP } ech_cp_kind;
 typedef enum ech_compute {
     ECH_COMPUTE_FP64,
     ECH_COMPUTE_FP32,
@@ -100,7 +100,8 @@ typedef struct ech_config_zero {
 
 /** layout. */
 typedef struct ech_config_layout {
-    bool is_auto; /**< `layout: auto` */
+    bool is_auto;   /**< `layout: auto`: keys that are given are pins (train/auto_layout.h) */
+    bool is_chosen; /**< the others are chosen too */
     int64_t tp, pp, cp, ep, etp;
     int64_t dp;  /**< resolved from auto: ranks / (tp cp pp) */
     char *order; /**< owned */

@@ -67,7 +67,7 @@ void ech_config_report_unsupported(ech_config_report *report, const ech_config *
 static void check_layout(const ech_config *cfg, int ranks, ech_config_report *report)
 {
     ech_legal_report found;
-    if (cfg->layout.is_auto)
+    if (cfg->layout.is_auto && !cfg->layout.is_chosen)
         return;
     const ech_legal_query query = ech_config_legal_query(cfg, ranks);
     ech_legal_check(&query, &found);

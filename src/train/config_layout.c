@@ -1,7 +1,5 @@
 #include "train/config_layout.h"
 
-#include "layout/shard.h"
-
 enum { MAX_FACTORS = 31 };
 
 static const char *compute_name(ech_compute compute)
@@ -86,17 +84,6 @@ void ech_config_pipeline(const ech_config *cfg, ech_compile_spec *spec)
     spec->n_stage_layers = l->stage_layers ? l->stages.n : 0;
 }
 
-/* The pipeline rank that holds the first or the last stage. */
-static int rank_of_end(const ech_config *cfg, bool is_last)
-{
-    const ech_config_layout *l = &cfg->layout;
-    const ech_schedule_kind kind = ech_config_schedule(cfg);
-    if (kind == ECH_SCHEDULE_FILE)
-        return l->table.ranks ? l->table.rank_of[is_last ? l->table.stages - 1 : 0] : 0;
-    const int stages = (int)l->pp * ech_schedule_chunks(kind, (int)l->virtual_stages);
-    return ech_schedule_place(kind, (int)l->pp, is_last ? stages - 1 : 0);
-}
-
 /* --- the layout --- */
 
 ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_layout *out)
@@ -109,24 +96,21 @@ ech_status ech_config_layout_make(const ech_config *cfg, int node_ranks, ech_lay
     ECH_CHECK(tree->n <= MAX_FACTORS, ECH_E_CONFIG, "a summation tree of %d factors", tree->n);
     for (int i = 0; i < tree->n; i++)
         factor[i] = (int)tree->item[i];
+    ech_compile_spec pipeline = {0};
     ech_layout_spec spec = {
         .tp = (int)l->tp,
         .cp = (int)l->cp,
         .pp = (int)l->pp,
         .dp = (int)l->dp,
         .shard_group = l->zero.stage ? (int)l->zero.group : 0,
-        .kv_share = ech_shard_heads(cfg->model.heads, cfg->model.kv_heads, (int)l->tp).copies,
         .tree = factor,
         .n_tree = tree->n,
         .node_ranks = node_ranks,
     };
-    if (cfg->model.tie_embeddings) {
-        spec.tied[0] = rank_of_end(cfg, false);
-        spec.tied[1] = rank_of_end(cfg, true);
-    }
     ECH_CHECK(ech_order_read(l->order, spec.order), ECH_E_CONFIG, "'%s' is no order of axes",
               l->order);
-    return ech_layout_make(&spec, out);
+    ech_config_pipeline(cfg, &pipeline);
+    return ech_compile_layout(&pipeline, &cfg->model, spec, out);
 }
 
 ech_shard_policy ech_config_policy(const ech_config *cfg)

@@ -79,15 +79,6 @@ static ech_status read_section(reader *r, const ech_node *node, const char *path
         (void)snprintf(below, sizeof below, "%s.", path);
         return read_map(r, node, below);
     }
-    if (strcmp(path, "layout") == 0 && node->kind == ECH_NODE_STRING &&
-        strcmp(node->string, "auto") == 0) {
-        r->cfg->layout.is_auto = true;
-        r->report.n_unsupported++;
-        ech_findings_add(r->report.findings,
-                         "%slayout: auto is not built yet; wanted a map such as {dp: 2}",
-                         place_of(r, node, where, sizeof where));
-        return ECH_OK;
-    }
     ech_findings_add(r->report.findings, "%s%s: %s, wanted a map of keys",
                      place_of(r, node, where, sizeof where), path, ech_node_kind_name(node->kind));
     return ECH_OK;
@@ -245,11 +236,23 @@ static void check_needs(const ech_config_source *source, reader *r)
     check_files(&r->cfg->data.mask, "data.mask", r);
 }
 
+/* `layout: auto` is short for a map, so that keys can be laid over it. */
+static ech_status open_auto(reader *r)
+{
+    const ech_node *layout = ech_node_find(r->tree.root, "layout");
+    if (!layout || layout->kind != ECH_NODE_STRING || strcmp(layout->string, "auto") != 0)
+        return ECH_OK;
+    return ech_overlay_set(&r->tree, "layout={auto: true}", r->report.findings);
+}
+
 static ech_status read_all(const ech_config_source *source, reader *r)
 {
     ECH_TRY(open_source(r, source));
-    for (size_t i = 0; i < source->n_sets; i++)
+    ECH_TRY(open_auto(r));
+    for (size_t i = 0; i < source->n_sets; i++) {
         ECH_TRY(ech_overlay_set(&r->tree, source->sets[i], r->report.findings));
+        ECH_TRY(open_auto(r));
+    }
     ECH_TRY(read_map(r, r->tree.root, ""));
     ECH_TRY(read_model(r));
     ECH_TRY(ech_config_resolve(r->cfg, source->ranks));

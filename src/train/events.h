@@ -4,18 +4,10 @@
 #ifndef ECH_TRAIN_EVENTS_H
 #define ECH_TRAIN_EVENTS_H
 
-#include "comm/comm.h"       /* ech_sent */
-#include "engine/engine.h"   /* ech_engine_memory */
-#include "layout/legal.h"    /* ech_legal_report */
-#include "price/timeline.h"  /* ech_timeline */
-#include "program/program.h" /* ech_memory, ech_traffic */
-
-/** Fixed before the run: what a step will take. */
-typedef struct ech_prediction {
-    ech_memory memory[ECH_N_SPACES];
-    ech_traffic traffic[ECH_N_AXES]; /**< per rank and training step */
-    double step_s;                   /**< NaN before calibration */
-} ech_prediction;
+#include "comm/comm.h"     /* ech_sent */
+#include "engine/engine.h" /* ech_engine_memory */
+#include "layout/legal.h"  /* ech_legal_report */
+#include "price/predict.h" /* ech_prediction, ech_timeline */
 
 /** What one rank had and sent, beside what was predicted for it. */
 typedef struct ech_rank_figures {
@@ -29,6 +21,7 @@ typedef struct ech_rank_figures {
 typedef struct ech_event_start {
     int ranks;
     const ech_layout *layout;
+    const char *layout_auto;       /**< how `layout: auto` was decided, in words; NULL: it is not */
     const ech_legal_report *legal; /**< what the layout costs; NULL: not asked */
     int64_t params, params_active;
     double flops_per_token;

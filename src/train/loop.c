@@ -1,10 +1,11 @@
 #include "train/loop.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "price/rate.h" /* ECH_FLOPS_CONVENTION */
 #include "train/checkpoint.h"
 #include "train/config_layout.h"
 #include "train/lr.h"
-#include "train/predict.h"
+#include "price/predict.h"
 #include "train/trace.h"
 
 #include <math.h>
@@ -46,10 +47,6 @@ typedef struct loop {
 
 /* --- before the run --- */
 
-/* Micro-batches from which on programs are rolled: proof and prediction then take no longer with
- * more of them.  Below, plain ones take less memory, since rings free nothing early. */
-enum { ROLLED_FROM = 256 };
-
 static size_t cap(int64_t bytes, int64_t headroom)
 {
     if (bytes < 0)
@@ -82,7 +79,7 @@ ech_session_config ech_loop_session_config(const ech_config *cfg, const ech_kern
                   .weight_decay = cfg->optim.weight_decay,
                   .clip = cfg->optim.clip},
         .micro_batches = (int)ech_config_accumulation(cfg),
-        .rolls = ech_config_accumulation(cfg) >= ROLLED_FROM,
+        .rolls = ech_config_accumulation(cfg) >= ECH_COMPILE_ROLLED_FROM,
         .bucket_bytes = (int64_t)ech_config_bucket_bytes(cfg),
     };
     ech_config_pipeline(cfg, &c.compile);
@@ -100,7 +97,7 @@ ech_status ech_loop_describe(const ech_model *model, int64_t seq, ech_event_star
     out->params = count.total;
     out->params_active = count.active;
     out->flops_per_token = ech_model_flops_per_token(model, seq, false);
-    out->flops_convention = "6 N_matmul + 12 L s a d_h (causality not deducted)";
+    out->flops_convention = ECH_FLOPS_CONVENTION;
     out->peak_flops = NAN;
     return ECH_OK;
 }
@@ -128,6 +125,7 @@ static ech_status tell_start(loop *l)
 {
     ech_prediction *by_rank;
     ech_event_start e = {
+        .layout_auto = l->config->layout_auto,
         .legal = l->config->legal,
         .ranks = l->s->config.compile.block.layout.world,
         .layout = &l->s->config.compile.block.layout,

@@ -21,6 +21,7 @@ typedef struct ech_loop_config {
     int64_t steps;                     /**< the step to stop at */
     const char *dump_grads;            /**< file for the last step's gradients, NULL: none */
     const volatile sig_atomic_t *stop; /**< becomes non-zero when a signal asked to stop */
+    const char *layout_auto;           /**< how `layout: auto` was decided; NULL: it is not */
     const ech_legal_report *legal;     /**< for the start event; NULL: none */
     const char *transport, *kernels;   /**< names, for the start event */
     const char *data;                  /**< JSON of ech_inputs_to_json, on rank 0; NULL: none */

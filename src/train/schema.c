@@ -65,6 +65,12 @@ static const ech_option rows[] = {
     MODEL("moe.aux", "0", "", "coefficient of the balance loss"),
     MODEL("moe.z", "0", "", "coefficient of the router's z loss"),
     MODEL("moe.bias_rate", "0", "", "step of the balance bias"),
+    MODEL("mla", "none", "", "latent attention, a map of the keys below; built: none"),
+    MODEL("mla.q_lora_rank", "0", "", "width of the queries' latent; 0: none"),
+    MODEL("mla.kv_lora_rank", "required", "", "width of the latent of keys and values"),
+    MODEL("mla.qk_nope_dim", "required", "", "dimensions of a head without positions"),
+    MODEL("mla.qk_rope_dim", "required", "", "rotated dimensions of a head"),
+    MODEL("mla.v_dim", "required", "", "width of a head's values"),
 
     {"data.train", ECH_OPTION_PATHS, AT(data.train), "none", "", NULL, NULL,
      "token files to train on: Megatron .bin with .idx, llm.c or bare (nanoGPT)"},
@@ -91,6 +97,9 @@ static const ech_option rows[] = {
     {"batch.seq", ECH_OPTION_INT_AUTO, AT(batch.seq), "auto", "tokens", ">=1", NULL,
      "length of a sequence; auto: model.context"},
 
+    {"layout.auto", ECH_OPTION_BOOL, AT(layout.is_auto), "false", "", NULL, NULL,
+     "the fastest layout that fits memory.device is searched for among those the engine executes, "
+     "also as `layout: auto`; other keys of layout and batch.micro, where given, stay"},
     {"layout.tp", ECH_OPTION_INT, AT(layout.tp), "1", "ranks", "1..1000000", NULL,
      "tensor parallelism; divides the heads"},
     {"layout.pp", ECH_OPTION_INT, AT(layout.pp), "1", "ranks", "1..1000000", NULL,

@@ -60,6 +60,25 @@ def test_save_merges(folder):
     expect_in("another type", "wanted the same, or another file", got.stderr)
 
 
+def save_in_step(config, path, alone):
+    """--save: the file learns how much longer kernels take in a step, and predicts so much more."""
+    common = ("bench", "step", config, "--rounds", "2", "--kernels", "ref", "--cluster", path, "--json")
+    got = run(*common, "--save", path + ".other")
+    expect("another file", (got.returncode, os.path.exists(path + ".other")), (2, False))
+    expect_in("another file", "the same FILE as --cluster", got.stderr)
+    before = read(path)
+    saved = json.loads(run(*common, "--save", path).stdout)
+    lines = [line for line in read(path).split("\n") if line.startswith("in_step: ")]
+    expect("one line more", read(path).replace(lines[0] + "\n", ""), before)
+    ratio = float(lines[0].split()[1])
+    expect("of what was measured", abs(sum(o["measured_s"] for o in saved["ops"])
+                                       / sum(o["predicted_s"] for o in saved["ops"]) / ratio - 1) < 1e-9, True)
+    again = json.loads(run("check", config, "--cluster", path, "--json").stdout)["predicted"]["step_s"]
+    expect("it predicts so", abs(again / alone["simulated_s"] / ratio - 1) < 1e-9, True)
+    quick("gemm", path)
+    expect("new costs forget it", "in_step" in read(path), False)
+
+
 def test_step(folder):
     config = os.path.join(folder, "tiny.yaml")
     path = os.path.join(folder, "all.yaml")
@@ -81,6 +100,7 @@ def test_step(folder):
     expect("check predicts the same", json.loads(check.stdout)["predicted"]["step_s"], step["simulated_s"])
     expect("nothing without a calibration", json.loads(run("check", config, "--json").stdout)["predicted"]["step_s"],
            None)
+    save_in_step(config, path, step)
     plain = json.loads(run("bench", "step", config, "--rounds", "1", "--kernels", "ref", "--json").stdout)
     expect("nothing predicted", {o["predicted_s"] for o in plain["ops"]}, {None})
     part = os.path.join(folder, "part.yaml")

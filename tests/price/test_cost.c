@@ -149,6 +149,7 @@ static void test_a_file_reads_back_bit_for_bit(void **state)
     ech_calibration *c = calibration();
     ech_calibration *again = calloc(1, sizeof *again);
     ech_text text = {0};
+    c->in_step = 1.0 / 0.9;
     ech_calibration_write(c, &text);
     assert_non_null(again);
     assert_ok(ech_calibration_parse(ech_text_get(&text), text.bytes, "m.yaml", again));
@@ -167,6 +168,9 @@ static void test_costs_are_the_grid_and_the_executor(void **state)
     op.arg[0] = operand(ECH_READ, 2, 16, 192, 0, 0);
     op.arg[1] = operand(ECH_READ, 2, 32, 192, 0, 0);
     assert_true(costs.kernel_s(costs.user, NULL, NULL, &op) == law(16, 192, 32) + c->op_s);
+    c->in_step = 1.25; /* messages are as long as before */
+    assert_near(costs.kernel_s(costs.user, NULL, NULL, &op), 1.25 * (law(16, 192, 32) + c->op_s),
+                1e-15);
     /* the measured pair exchanged 4096 bytes each way; a rank of 4 does so with 3 */
     ech_op reduce = {.kind = ECH_OP_ALL_REDUCE_START, .n_args = 2, .axis = ECH_AXIS_DP};
     reduce.arg[0] = operand(ECH_READ_WRITE, 1, 4096, 0, 0, 0);
@@ -238,6 +242,8 @@ static void test_wrong_files_are_refused_with_their_place(void **state)
                      ECH_E_CONFIG, wrong[i].words);
         assert_true(c->ranks == 0); /* unchanged */
     }
+    assert_fails(ech_calibration_parse("base: h100-sxm-80", 17, "m.yaml", c), ECH_E_CONFIG,
+                 "this is the file of a cluster");
     assert_fails(ech_calibration_parse("a: [", 4, "m.yaml", c), ECH_E_PARSE, "m.yaml");
     free(c);
 }

@@ -380,6 +380,30 @@ static void test_times(void **state)
     ech_schedule_fini(&s);
 }
 
+/* The same table, each stage's work with a time of its own: the backward of the first is not that of
+ * the last times a factor. */
+static void test_times_of_each(void **state)
+{
+    static const double forward[] = {2, 20};
+    static const double backward[] = {7, 50};
+    static const double begins[] = {0, 73, 2.5, 22.5};
+    static const double ends[] = {2, 80, 22.5, 72.5};
+    const ech_schedule_costs costs = {
+        .each = {[ECH_WORK_FORWARD] = forward, [ECH_WORK_BACKWARD] = backward}, .hop = 0.5};
+    double begin[4];
+    double end[4];
+    ech_status st;
+    (void)state;
+    ech_schedule s = make(ECH_SCHEDULE_1F1B, 2, 1, 1, 0);
+    assert_near(ech_schedule_times(&s, &costs, begin, end, &st), 80, 0);
+    assert_ok(st);
+    for (int i = 0; i < 4; i++) {
+        assert_near(begin[i], begins[i], 0);
+        assert_near(end[i], ends[i], 0);
+    }
+    ech_schedule_fini(&s);
+}
+
 static void test_forwards(void **state)
 {
     (void)state;
@@ -454,12 +478,12 @@ static void test_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpipe_1f1b), cmocka_unit_test(test_interleaved),
-        cmocka_unit_test(test_zb_h1),      cmocka_unit_test(test_zb_v),
-        cmocka_unit_test(test_small),      cmocka_unit_test(test_names),
-        cmocka_unit_test(test_illegal),    cmocka_unit_test(test_times),
-        cmocka_unit_test(test_forwards),   cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_size),
+        cmocka_unit_test(test_gpipe_1f1b),    cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_zb_h1),         cmocka_unit_test(test_zb_v),
+        cmocka_unit_test(test_small),         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_illegal),       cmocka_unit_test(test_times),
+        cmocka_unit_test(test_times_of_each), cmocka_unit_test(test_forwards),
+        cmocka_unit_test(test_copy),          cmocka_unit_test(test_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,7 +148,7 @@ static void test_run_record(void **state)
     ech_text back = {0};
     char path[512];
     make_config(*state, &cfg);
-    const ech_run_facts facts = {&cfg, 3, argv, 2, "inproc", "ref", NULL, 0xabc, NULL};
+    const ech_run_facts facts = {&cfg, NULL, 3, argv, 2, "inproc", "ref", NULL, 0xabc, NULL};
     assert_ok(ech_run_folder_create(&facts));
     assert_ok(ech_path_join(*state, "runs/my.run/run.json", path, sizeof path));
     assert_ok(ech_node_read_file(path, true, &root));
@@ -190,7 +190,7 @@ static void test_missing_data(void **state)
     ech_config cfg;
     char path[512];
     make_config(*state, &cfg);
-    const ech_run_facts facts = {&cfg, 1, argv, 2, "self", "ref", NULL, 0, NULL};
+    const ech_run_facts facts = {&cfg, NULL, 1, argv, 2, "self", "ref", NULL, 0, NULL};
     assert_ok(ech_path_join(*state, "t.bin", path, sizeof path));
     assert_int_equal(remove(path), 0);
     assert_fails(ech_run_folder_create(&facts), ECH_E_DATA, "t.bin");

@@ -69,7 +69,7 @@ static int64_t bytes_of_open(const ech_config *cfg, bool scans)
 static int64_t bytes_of_record(const ech_config *cfg)
 {
     static const char *const argv[] = {"echelon"};
-    const ech_run_facts facts = {cfg, 1, argv, 1, "self", "ref", NULL, 0, NULL};
+    const ech_run_facts facts = {cfg, NULL, 1, argv, 1, "self", "ref", NULL, 0, NULL};
     seen_bytes = 0;
     ech_io_set_hook(count, NULL);
     const ech_status st = ech_run_folder_create(&facts);

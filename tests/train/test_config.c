@@ -195,7 +195,6 @@ static void test_unbuilt_is_refused_by_name(void)
                                        "layout.offload.params=nvme:/x",
                                        "layout.offload.activations=host",
                                        "layout.loss_chunk=128",
-                                       "layout=auto",
                                        "precision.compute=bf16",
                                        "precision.compute=fp8",
                                        "precision.grads=bf16",

@@ -1,4 +1,4 @@
-#include "train/predict.h"
+#include "price/predict.h"
 #include "base/checked.h"
 #include "price/cost.h"
 

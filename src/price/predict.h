@@ -1,11 +1,17 @@
-/** @file train/predict.h
+/** @file price/predict.h
  *  What a run will take, read off its programs.  Pure. */
 #ifndef ECH_TRAIN_PREDICT_H
 #define ECH_TRAIN_PREDICT_H
 
 #include "price/simulate.h"  /* ech_step_sums */
 #include "program/compile.h" /* ech_run */
-#include "train/events.h"    /* ech_prediction */
+
+/** Fixed before the run: what a step will take. */
+typedef struct ech_prediction {
+    ech_memory memory[ECH_N_SPACES];
+    ech_traffic traffic[ECH_N_AXES]; /**< per rank and training step */
+    double step_s;                   /**< NaN before calibration */
+} ech_prediction;
 
 /** Predicted memory of a rank (the fuller of both programs at its peak, the arena that holds
  *  either) and traffic of one training step.
