@@ -39,6 +39,8 @@ ech_status ech_model_count(const ech_model *m, ech_param_count *out)
     ech_tensor_sum embedding;
     ech_tensor_sum head;
     ech_tensor_sum kind[2] = {{0}}; /* dense, sparse */
+    ECH_CHECK(m->layers <= ECH_MODEL_LAYERS_MAX, ECH_E_ILLEGAL, "%lld layers: wanted at most %lld",
+              (long long)m->layers, (long long)ECH_MODEL_LAYERS_MAX);
     const int64_t sparse = ech_model_sparse_layers(m);
 
     ech_tensors_embedding(m, &list);

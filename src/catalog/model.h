@@ -176,7 +176,8 @@ void ech_model_validate_seq(const ech_model *m, int64_t seq, ech_findings *findi
 bool ech_model_is_sparse(const ech_model *m, int64_t layer);
 
 /** Exact counts: the sums of all units' tensors (ech_tensors_sum, catalog/tensors.h).
- *  @return ECH_OK | ECH_E_ILLEGAL when a count leaves 64 bits, *out unchanged */
+ *  @return ECH_OK | ECH_E_ILLEGAL when a count leaves 64 bits or there are more than
+ *          ECH_MODEL_LAYERS_MAX layers, *out unchanged */
 ECH_MUST_USE ech_status ech_model_count(const ech_model *m, ech_param_count *out);
 
 /** Model FLOPs per token, forward + backward, at sequence length seq:

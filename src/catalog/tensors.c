@@ -179,7 +179,7 @@ bool ech_model_is_sparse(const ech_model *m, int64_t layer)
 int64_t ech_model_sparse_layers(const ech_model *m)
 {
     int64_t n = 0;
-    for (int64_t layer = 0; layer < m->layers; layer++)
+    for (int64_t layer = 0; layer < m->layers && m->moe.experts > 0; layer++)
         n += ech_model_is_sparse(m, layer);
     return n;
 }
