@@ -185,26 +185,19 @@ int ech_shape_chunks(const ech_point *p)
     return p->pp == 1 ? 1 : ech_schedule_chunks(p->schedule, p->vpp);
 }
 
-/* What units cost where stages are balanced: [0] embedding, [1] dense and [2] sparse layer, [3] head;
- * the same as ech_stages_unit_cost, which lists tensors and is too slow here. */
+/* What units cost where stages are balanced: [0] embedding, [1] dense and [2] sparse layer, [3] head.
+ * A kind of layer that the model lacks costs nothing. */
 static void unit_costs(const ech_job *job, double cost[4])
 {
     const ech_model *m = job->model;
-    const double seq = (double)job->seq;
-    const double seen = m->window > 0 && (double)m->window < seq ? (double)m->window : seq;
-    ech_shape s;
-    split(job, 1, 1, 1, &s);
-    const double spans =
-        (double)(m->layers - m->window_layers) * seq + (double)m->window_layers * seen;
-    const double attention = spans / (double)m->layers * (double)m->heads *
-                             (double)(s.attention.qk_dim + s.attention.v_dim) / 2;
-    const double experts = m->moe.experts > 0 ? (double)m->moe.topk * (s.is_gated ? 3 : 2) *
-                                                    (double)m->hidden * (double)m->moe.expert_ffn
-                                              : 0;
     cost[0] = ech_stages_unit_cost(m, 0, job->seq);
-    cost[1] = 6 * s.matrix[0] + 6 * attention;
-    cost[2] = 6 * (s.matrix[1] + experts) + 6 * attention;
-    cost[3] = 6 * (double)m->vocab * (double)m->hidden;
+    cost[1] = cost[2] = 0;
+    for (int64_t i = 0; i < m->layers && (cost[1] <= 0 || cost[2] <= 0); i++) {
+        double *of = &cost[1 + ech_model_is_sparse(m, i)];
+        if (*of <= 0)
+            *of = ech_stages_unit_cost(m, (int)i + 1, job->seq);
+    }
+    cost[3] = ech_stages_unit_cost(m, (int)m->layers + 1, job->seq);
 }
 
 /* Equal layers: each stage one, then one at a time to the stage that is cheapest with it.  That makes
