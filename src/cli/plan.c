@@ -17,7 +17,8 @@ typedef struct plan_options {
     ech_plan_options plan;
     const char *emit, *html, *goal;
     int64_t top;
-    double days; /* 0: no such wish */
+    double asked_days; /* as typed; NaN: not */
+    double days;       /* 0: no such wish */
     bool json, explain, offload, fewer, edge, brute;
     bool keeps_closed; /* no offload yet */
     bool has_format;
@@ -67,8 +68,9 @@ static void check_own(plan_options *o, ech_findings *findings)
 {
     if (o->top < 1 || o->top > ECH_SEARCH_TOP)
         ech_findings_add(findings, "--top %lld: wanted 1 to %d", (long long)o->top, ECH_SEARCH_TOP);
-    if (o->days < 0.0)
-        ech_findings_add(findings, "--days %g: wanted a number of days", o->days);
+    if (o->asked_days <= 0.0)
+        ech_findings_add(findings, "--days %g: wanted more than none", o->asked_days);
+    o->days = o->asked_days > 0.0 ? o->asked_days : 0.0;
     if (o->goal && strcmp(o->goal, "time") != 0 && strcmp(o->goal, "cost") != 0)
         ech_findings_add(findings, "--goal %s: wanted time or cost", o->goal);
     read_format(o, findings);
@@ -79,8 +81,9 @@ static ech_status parse(int argc, char **argv, plan_options *o)
     ech_opt rows[ECH_PLAN_MAX_ROWS + 16];
     size_t n = ech_plan_options_rows(&o->plan, rows);
     o->top = 5;
+    o->asked_days = NAN;
     rows[n++] = (ech_opt){"top", ECH_OPT_INT, &o->top};
-    rows[n++] = (ech_opt){"days", ECH_OPT_REAL, &o->days};
+    rows[n++] = (ech_opt){"days", ECH_OPT_REAL, &o->asked_days};
     rows[n++] = (ech_opt){"goal", ECH_OPT_STRING, &o->goal};
     rows[n++] = (ech_opt){"emit", ECH_OPT_STRING, &o->emit};
     rows[n++] = (ech_opt){"html", ECH_OPT_STRING, &o->html};

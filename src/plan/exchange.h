@@ -22,7 +22,10 @@ typedef enum ech_format {
         ECH_N_FORMATS
 } ech_format;
 
+/** "megatron", "deepspeed", ...; static storage. */
 const char *ech_format_name(ech_format f);
+
+/** Reads a name.  @return is it one */
 ECH_MUST_USE bool ech_format_read(const char *name, ech_format *out);
 
 /** Append the layout in a format.

@@ -23,6 +23,8 @@ typedef ech_status (*ech_exchange_writer)(const ech_job *job, const ech_point *p
                                           ech_findings *lost);
 typedef ech_status (*ech_exchange_reader)(const ech_exchange_source *src, ech_exchanged *into);
 
+/* A format's two halves, each in the file of its name: what ech_format_emit and ech_format_parse call
+ * (plan/exchange.h says what their arguments and errors are). */
 ECH_MUST_USE ech_status ech_megatron_write(const ech_job *job, const ech_point *point,
                                            ech_text *out, ech_findings *lost);
 ECH_MUST_USE ech_status ech_megatron_read(const ech_exchange_source *src, ech_exchanged *into);

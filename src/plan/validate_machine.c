@@ -47,31 +47,28 @@ static const char *number_before(const char *begin, const char *end)
     return at < end ? at : NULL;
 }
 
-/* "8x200Gb ... per node", "1600Gbps ... per node", "400Gb/s RDMA per GPU": bits a second of a node
- * and of one port.  @return does it say so */
-static bool read_network(const char *words, int per_node, double *node_bits, double *port_bits)
+/* "8x200Gb ... per node", "1600Gbps ... per node", "400Gb/s RDMA per GPU": ports of a node and bits a
+ * second of one.  @return does it say so */
+static bool read_network(const char *words, int per_node, int *ports, double *port_bits)
 {
     const char *gb = strstr(words, "Gb");
     const char *rate = gb ? number_before(words, gb) : NULL;
     if (!rate)
         return false;
     *port_bits = ech_c_strtod(rate, NULL) * 1e9;
-    if (strstr(gb, "per GPU")) {
-        *node_bits = *port_bits * per_node;
+    *ports = per_node;
+    if (strstr(gb, "per GPU"))
         return true;
-    }
     if (!strstr(gb, "per node"))
         return false;
-    double ports = 1.0;
     if (rate > words && rate[-1] == 'x') {
         const char *count = number_before(words, rate - 1);
-        ports = count ? ech_c_strtod(count, NULL) : 0.0;
+        *ports = count ? (int)ech_c_strtod(count, NULL) : 0;
     } else { /* a sum: ports of 200 Gb/s, as such nodes have them */
-        ports = *port_bits / 200e9;
+        *ports = (int)(*port_bits / 200e9);
         *port_bits = 200e9;
     }
-    *node_bits = *port_bits * ports;
-    return ports >= 1.0;
+    return *ports >= 1;
 }
 
 /* Kinds of networks that reach different shares of their line rate. */
@@ -82,27 +79,18 @@ static const char *network_kind(const char *words)
     return strstr(words, "RoCE") ? "roce" : NULL;
 }
 
-/* Put the stated network behind the nodes: what is outside of a node, in proportion. */
-static void set_network(const char *words, ech_cluster *c)
+/* Put the stated network between the nodes. */
+static ech_status set_network(const char *words, ech_cluster *c)
 {
     const char *kind = network_kind(words);
-    double node_bits, port_bits;
-    if (!read_network(words, c->devices_per_node, &node_bits, &port_bits))
-        return;
-    const double share = node_bits / 8.0 / c->devices_per_node;
-    const double port = port_bits / 8.0;
-    double ratio = 0.0;
-    for (int i = 0; i < c->n_levels; i++) {
-        ech_link_level *l = &c->level[i];
-        if (l->span > 0 && l->span <= c->devices_per_node)
-            continue;
-        if (kind)
-            (void)snprintf(l->name, sizeof l->name, "%s", kind);
-        if (ratio == 0.0)
-            ratio = share / l->bytes_per_s;
-        l->bytes_per_s *= ratio;
-        l->alone_bytes_per_s = port > l->bytes_per_s ? port : l->bytes_per_s;
-    }
+    ech_link_level *outer = &c->level[c->n_levels - 1];
+    double port_bits = 0.0;
+    int ports = 0;
+    if (!read_network(words, c->devices_per_node, &ports, &port_bits))
+        return ECH_OK;
+    if (kind)
+        (void)snprintf(outer->name, sizeof outer->name, "%s", kind);
+    return ech_cluster_set_network(c, ports, port_bits / 8.0);
 }
 
 ech_status ech_published_machine(const char *gpu, const char *network, ech_published *p)
@@ -115,6 +103,5 @@ ech_status ech_published_machine(const char *gpu, const char *network, ech_publi
         ech_error_clear();
         return ECH_OK;
     }
-    set_network(network, &p->cluster);
-    return ECH_OK;
+    return set_network(network, &p->cluster);
 }

@@ -164,6 +164,7 @@ def test_refusals():
     refused(SMALL + " --precision fp8", "has no units for fp8; legal:", "bf16")
     refused(SMALL + " --seq 4GiB", "--seq 4GiB: wanted tokens")
     refused(SMALL + " --days 3", "--days needs --tokens")
+    refused(SMALL + " --tokens 1B --days 0", "--days 0: wanted more than none")
     refused(SMALL + " --stages 16,16", "--stages needs --pp")
     refused(SMALL + " --pp 2 --vpp 1 --stages 16,8,8", "lists 3 stages, pp 2 x vpp 1 makes 2")
     refused(SMALL + " --pp 2 --stages 16,8,8", "lists 3 stages, pp 2 x vpp 1 makes 2")
